@@ -11,9 +11,8 @@ import typer
 
 from rlalloc_research.__main__ import app as research
 from rlalloc_simulator import engine
+from tests.docs.test_links import DOCUMENTS, ROOT
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
 IMPORT = re.compile(r"^ *from ((?:rlalloc|slurm_testbed)[\w.]*) import (.+)$", re.MULTILINE)
 DOTTED = re.compile(r"`(rlalloc\w*(?:\.\w+)+)`")
 MODULE_RUN = re.compile(r"-m (rlalloc_research[\w.]*)")

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTS = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
 CODE_BLOCK = re.compile(r"^```[\s\S]*?^```$|^(?:    |\t)(?! *[-|0-9]).*$", re.MULTILINE)
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 SOURCE_PATH = re.compile(
