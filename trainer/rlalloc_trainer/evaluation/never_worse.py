@@ -1,5 +1,6 @@
 """The bar that whatever ships has to pass: on no workload worse off than as requested in the same order."""
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
@@ -35,20 +36,20 @@ class SameOrder(msgspec.Struct, frozen=True, kw_only=True):
 
         Without an interval (a single week), only the estimate counts.
         """
-        return self._beyond(*(each.estimate > most or each.high > MOST_OF_INTERVAL for each in (self.jct, self.p95)))
+        return self._failures(lambda ratio: ratio.estimate > most or ratio.high > MOST_OF_INTERVAL)
 
     def shown_failures(self, most: float) -> tuple[Failure, ...]:
         """Say what is shown to be beyond the bar: a ratio by its whole interval, killed jobs or the worst user."""
-        return self._beyond(*(each.low > most for each in (self.jct, self.p95)))
+        return self._failures(lambda ratio: ratio.low > most)
 
-    def _beyond(self, jct: bool, p95: bool) -> tuple[Failure, ...]:  # noqa: FBT001 (what each ratio comes to)
+    def _failures(self, is_beyond: Callable[[Interval], bool]) -> tuple[Failure, ...]:
         beyond: dict[Failure, bool] = {
-            "JCT": jct,
-            "p95": p95,
+            "JCT": is_beyond(self.jct),
+            "p95": is_beyond(self.p95),
             "killed": self.killed > MOST_KILLED,
             "worst user": self.worst_user is not None and self.worst_user > WORST_USER,
         }
-        return tuple(name for name, is_beyond in beyond.items() if is_beyond)
+        return tuple(name for name, fails in beyond.items() if fails)
 
 
 class Verdict(msgspec.Struct, frozen=True):
