@@ -1,7 +1,8 @@
 """Floors of memory and CPUs for jobs to come, from what like jobs used, with margins learned on the site itself."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from rlalloc.past_job import PastJob
@@ -75,12 +76,12 @@ class _Kind:
 
 
 class _Known(NamedTuple):
-    """What one group of like jobs used, the kind by its name, and what was learned of groups as large."""
+    """What a group of like jobs used, what was learned of groups as large, and whether some jobs may be forgotten."""
 
     name: str
-    group: LikeJobs
     used: list[float]
     learned: _Kind
+    cut_off: bool
 
 
 class _Resource:
@@ -103,18 +104,18 @@ class _Resource:
         self._full = {name: _Kind() for name in KINDS}
         self._few = [{name: _Kind() for name in KINDS} for _ in range(_FEW)]
 
-    def learn(self, groups: Groups, facts: JobFacts, used: float, asked: float) -> None:
+    def learn(self, near_to_far: Iterable[_Known], used: float, asked: float) -> None:
         """Score what a job used against what the like jobs had used that a floor would have been taken from."""
-        for _, group, known, kind in self._in_order(groups, facts, facts.submitted_s):
-            if not group.is_cut_off(facts.submitted_s):
+        for _, known, kind, cut_off in near_to_far:
+            if not cut_off:
                 base, spread = kind.base(known, self._rules.quantile)
                 kind.learn(known, (math.log(used) - base) / spread, (math.log(asked) - base) / spread)
             if kind.margin.bound(self._exceeded) < math.inf:
                 return
 
-    def floor(self, groups: Groups, facts: JobFacts) -> Floor | None:
+    def floor(self, near_to_far: Iterable[_Known]) -> Floor | None:
         """The floor by the nearest like jobs of which enough was learned."""
-        for name, _, known, kind in self._in_order(groups, facts, math.inf):
+        for name, known, kind, _ in near_to_far:
             bound = kind.margin.bound(self._exceeded)
             if bound == math.inf:
                 continue
@@ -127,35 +128,18 @@ class _Resource:
 
     def is_more(self, groups: Groups, facts: JobFacts, used: float) -> bool:
         """Whether a job used more than the nearest like jobs that are enough."""
-        for kind, group in zip(self._full.values(), groups, strict=True):
-            known = [] if group is None else self._used_by(group, facts, math.inf)
+        for _, known, kind, _ in self.near_to_far(groups, facts):
             if len(known) >= self._rules.least_jobs:
                 return math.log(used) > kind.base(known, self._rules.quantile)[0]
         return False
 
-    def nearest(self, groups: Groups, facts: JobFacts, before_s: float = math.inf) -> tuple[str, list[float]]:
-        """The kind of a job's nearest like jobs, and what those that had ended by a time [s] used.
-
-        The first group with ENOUGH of them counts, else the first with any. Both are empty if some jobs of a group
-        that was looked at may have been forgotten meanwhile.
-        """
-        nearest: tuple[str, list[float]] = "", []
-        for name, group, known, _ in self._in_order(groups, facts, before_s):
-            if group.is_cut_off(before_s):
-                return "", []
-            if len(known) >= ENOUGH:
-                return name, known
-            nearest = nearest if nearest[1] else (name, known)
-        return nearest
-
-    def _in_order(self, groups: Groups, facts: JobFacts, before_s: float) -> Iterator[_Known]:
+    def near_to_far(self, groups: Groups, facts: JobFacts, before_s: float = math.inf) -> Iterator[_Known]:
         """Like jobs that had ended by a time [s], from near to far."""
         for name, group in zip(KINDS, groups, strict=True):
-            known = [] if group is None else self._used_by(group, facts, before_s)
-            if group is not None and known:
+            if group is not None and (known := self._used_by(group, facts, before_s)):
                 enough = len(known) >= self._rules.least_jobs
                 learned = self._full if enough else self._few[min(len(known), _FEW) - 1]
-                yield _Known(name, group, known, learned[name])
+                yield _Known(name, known, learned[name], group.is_cut_off(before_s))
 
 
 class PastUsage:
@@ -184,11 +168,13 @@ class PastUsage:
         if amounts.whole:
             if memory > 0.0:
                 asked = max(memory, amounts.requested_mib)
-                self._memory.learn(groups, facts, memory, asked)
-                if known := self._memory.nearest(groups, facts, facts.submitted_s)[1]:
+                walk, again = itertools.tee(self._memory.near_to_far(groups, facts, facts.submitted_s))
+                self._memory.learn(walk, memory, asked)
+                if known := _nearest(again)[1]:
                     self._large.learn(known, memory, asked, _memory_step(facts))
             if cpus > 0.0:
-                self._cpus.learn(groups, facts, cpus, max(cpus, amounts.requested_cpus_per_gpu))
+                walk = self._cpus.near_to_far(groups, facts, facts.submitted_s)
+                self._cpus.learn(walk, cpus, max(cpus, amounts.requested_cpus_per_gpu))
         else:  # what it used counts only where it is more: it may have ended before its peak
             if not (memory > 0.0 and self._memory.is_more(groups, facts, memory)):
                 memory = math.nan
@@ -201,12 +187,13 @@ class PastUsage:
     def floors(self, facts: JobFacts) -> PastFloors:
         """The floors of a job to come."""
         groups = self._groups_of(facts)
-        memory = (self._memory.floor(groups, facts), self._memory_with_large_margin(groups, facts))
+        walk, again = itertools.tee(self._memory.near_to_far(groups, facts))
+        memory = (self._memory.floor(walk), self._memory_with_large_margin(again, facts))
         least = min((each for each in memory if each is not None), key=lambda floor: floor.amount, default=None)
-        return PastFloors(least, self._cpus.floor(groups, facts))
+        return PastFloors(least, self._cpus.floor(self._cpus.near_to_far(groups, facts)))
 
-    def _memory_with_large_margin(self, groups: Groups, facts: JobFacts) -> Floor | None:
-        name, known = self._memory.nearest(groups, facts)
+    def _memory_with_large_margin(self, near_to_far: Iterable[_Known], facts: JobFacts) -> Floor | None:
+        name, known = _nearest(near_to_far)
         if not known:
             return None
         mib = self._large.floor(known, facts.mem_mib / max(1, facts.nodes), _memory_step(facts))
@@ -231,6 +218,21 @@ class PastUsage:
             self._groups[kind, key] = group  # the last in the dict is the one that changed last
             while len(self._groups) > MOST_GROUPS or self._rows > MOST_ROWS:
                 self._rows -= len(self._groups.pop(next(iter(self._groups))))
+
+
+def _nearest(near_to_far: Iterable[_Known]) -> tuple[str, list[float]]:
+    """The kind of a job's nearest like jobs, and what they used.
+
+    The first group with ENOUGH of them counts, else the first. Both are empty after a group that is cut off.
+    """
+    nearest: tuple[str, list[float]] = "", []
+    for name, known, _, cut_off in near_to_far:
+        if cut_off:
+            return "", []
+        if len(known) >= ENOUGH:
+            return name, known
+        nearest = nearest if nearest[1] else (name, known)
+    return nearest
 
 
 def _memory_step(facts: JobFacts) -> float:
