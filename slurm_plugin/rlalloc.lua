@@ -1749,11 +1749,11 @@ local function asks_for_any(job_desc, fields)
    return false
 end
 
---- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them.
+--- Whether the job asks for a number of tasks; sbatch itself names one for --hint with --nodes, not without (22.05).
 -- Where it does not, Slurm adds task counts to its environment once an update has named them, and the TaskProlog
 -- takes them away again.
 local function asks_for_tasks(job_desc, leaked)
-   if asks_for_any(job_desc, {"num_tasks", "ntasks_per_node", "ntasks_per_tres", "threads_per_core"}) then
+   if asks_for_any(job_desc, {"num_tasks", "ntasks_per_node", "ntasks_per_tres"}) then
       return true
    end
    return job_desc.environment["SLURM_NTASKS"] ~= nil and not leaked:find(" SLURM_NTASKS=", 1, true)

@@ -141,6 +141,12 @@ def test_task_counts_of_another_job_are_no_wish_of_this_one(submitted: Callable[
     assert "RLALLOC_NO_TASKS" not in submitted(environment={"SLURM_NTASKS": "2"}).environment
 
 
+def test_a_hint_is_no_wish_for_tasks(submitted: Callable[..., Submitted]) -> None:
+    """--hint without --nodes. With --nodes=1, sbatch itself names a task (seen on 22.05)."""
+    assert submitted(threads_per_core=1).environment["RLALLOC_NO_TASKS"] == "1"
+    assert "RLALLOC_NO_TASKS" not in submitted(threads_per_core=1, num_tasks=1).environment
+
+
 def test_llm_job_is_tagged_and_deferred(submitted: Callable[..., Submitted]) -> None:
     """Tag, begin time and mark, and nothing else: neither priority nor sizes."""
     job = submitted()
