@@ -30,18 +30,24 @@ def daemon_site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def rlalloc(daemon_site: Site) -> Iterator[Installation]:
-    """A fresh installation with agent and daemon running; the cluster is idle before and after."""
+def installed(daemon_site: Site) -> Iterator[Installation]:
+    """A fresh installation of which nothing runs yet; the cluster is idle before and after."""
     installation = install(daemon_site)
     for path in daemon_site.directory.glob("store.sqlite*"):
         path.unlink()
-    installation.start("rlalloc-agent")
-    installation.start("rlallocd")
     yield installation
     installation.stop_all()
     (installation.runtime / "intercept").unlink(missing_ok=True)
     (load_config(installation.config_path).policy.directory / SWITCH).unlink(missing_ok=True)
     daemon_site.run(["scancel", "--user", USER])
+
+
+@pytest.fixture
+def rlalloc(installed: Installation) -> Installation:
+    """The same with agent and daemon running."""
+    installed.start("rlalloc-agent")
+    installed.start("rlallocd")
+    return installed
 
 
 def doctor(rlalloc: Installation, nodes: str) -> dict[str, str]:

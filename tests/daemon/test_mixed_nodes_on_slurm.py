@@ -22,7 +22,7 @@ from rlallocd.update_plans import plan_update
 from slurm_testbed import NodeKind, wait_until
 from slurm_testbed.processes import PROGRAMS_VARIABLE
 
-from .agent_of_one_answer import agent_that_answers
+from .scripted_agent import agent_that_answers
 
 pytestmark = pytest.mark.slurm
 

@@ -1,5 +1,6 @@
 """A job never fares worse for our being broken: faults on a real slurmctld."""
 
+import math
 import os
 import re
 import signal
@@ -10,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rlalloc.job import Shares
+from rlalloc.messages import Decide, PolicyAnswer
 from rlalloc.store import Application, Decision, Store
 from rlalloc.store.journal_seal import JournalKey
 from rlalloc.user_messages import SOCKET_FILE, AskSettings, Settings, ask_daemon
@@ -23,10 +26,14 @@ from rlallocd.slurm.slurm_commands import Commands
 from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE
+from .scripted_agent import agent_that_replies, answered
 
 pytestmark = pytest.mark.slurm
 
 ENDED = {"COMPLETED"}
+AGENT_SOCKET = "agent.sock"
+FEWEST, MOST = Shares(0.0, 0.0, 0.0), Shares(1.0, 1.0, 1.0)
+"""One GPU for MOLDABLE, and two."""
 VETO = """
 local rlalloc = dofile("{rlalloc}")
 function slurm_job_submit(job_desc, part_list, submit_uid)
@@ -42,18 +49,95 @@ return slurm.SUCCESS
 
 
 def test_without_the_agent_jobs_go_on_as_submitted(rlalloc: Installation) -> None:
-    """One that is there and says nothing (stopped, or swapped out), and one that is not there."""
-    for number, says in ((signal.SIGSTOP, "did not answer within"), (signal.SIGKILL, "cannot reach the agent")):
-        rlalloc.send("rlalloc-agent", number)
+    """One that says nothing (stopped, or swapped out), one that is not there, and one whose socket is gone, too."""
+    socket = rlalloc.runtime / AGENT_SOCKET
+    for fault, says in (
+        (lambda: rlalloc.send("rlalloc-agent", signal.SIGSTOP), "did not answer within"),
+        (lambda: rlalloc.stop("rlalloc-agent", signal.SIGKILL), "cannot reach the agent"),
+        (socket.unlink, "cannot reach the agent"),
+    ):
+        fault()
         job_id = rlalloc.submit(MOLDABLE)
         assert says in rlalloc.decision(job_id).reason
         rlalloc.site.wait_for_states([job_id], ENDED)
         assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
-    rlalloc.stop("rlalloc-agent", signal.SIGKILL)
 
     rlalloc.start("rlalloc-agent")
-    next_id = rlalloc.submit(MOLDABLE)
-    assert rlalloc.decision(next_id).reason == ""
+    assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""
+    socket.unlink()
+    wait_until(socket.is_socket, what="the agent that runs has made its socket again")
+    assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""
+
+
+NOT_FINITE = (PolicyAnswer(Shares(math.nan, 0.0, 0.0), 0.0), PolicyAnswer(Shares(0.0, 0.0, 0.0), math.inf))
+
+
+def test_an_answer_without_a_number_is_used_for_no_job_and_breaks_nothing_that_is_kept(
+    installed: Installation,
+) -> None:
+    """One NaN or infinity in the answers for two jobs; rlallocd lives on, starts again, and so do the commands."""
+    batches: list[int] = []
+
+    def replies(request: Decide) -> list[list[bytes]]:
+        spoilt = NOT_FINITE[len(batches) : len(batches) + 1]
+        batches.append(request.jobs)
+        return [[answered(request, FEWEST, *spoilt)]]
+
+    with agent_that_replies(replies, installed.runtime / AGENT_SOCKET):
+        installed.start("rlallocd")
+        spoilt = [job_id for _ in NOT_FINITE for job_id in _decided_in_one_batch(installed)]
+        assert batches == [2, 2]
+        for job_id in spoilt:
+            decision = installed.decision(job_id)
+            assert decision.allocation is None
+            assert "numbers that are not finite" in decision.reason
+        assert installed.stop("rlallocd") == 0
+        installed.start("rlallocd")
+        (next_id,) = _decided_in_one_batch(installed, 1)
+        assert installed.decision(next_id).reason == ""
+        installed.site.wait_for_states([*spoilt, next_id], ENDED)
+        assert all("gres/gpu=4" in installed.job(job_id)["TRES"] for job_id in spoilt)
+        assert "gres/gpu=1" in installed.job(next_id)["TRES"]
+        for words in (["status"], ["explain", str(spoilt[0])], ["report"]):
+            told = installed.site.try_run([PROGRAMS / "rlalloc", *words, "--config", installed.config_path])
+            assert told.status == 0, told
+
+
+def _decided_in_one_batch(rlalloc: Installation, jobs: int = 2) -> list[int]:
+    """Submit jobs that rlallocd sees together, and wait until they are decided."""
+    rlalloc.send("rlallocd", signal.SIGSTOP)
+    job_ids = [rlalloc.submit(MOLDABLE) for _ in range(jobs)]
+    rlalloc.send("rlallocd", signal.SIGCONT)
+    for job_id in job_ids:
+        rlalloc.decision(job_id)
+    return job_ids
+
+
+def test_replies_that_are_too_long_too_many_or_too_late_spoil_no_later_one(installed: Installation) -> None:
+    """Three frames instead of one, and a reply after its deadline, just before the next, with another size."""
+    late: list[bytes] = []
+    asked: list[int] = []
+
+    def replies(request: Decide) -> list[list[bytes]]:
+        asked.append(request.jobs)
+        if len(asked) == 1:
+            return [[answered(request, MOST), b"spare", b"frames"]]
+        if len(asked) == 2:
+            late.append(answered(request, MOST))
+            return []
+        return [late, [answered(request, FEWEST)], late]
+
+    with agent_that_replies(replies, installed.runtime / AGENT_SOCKET):
+        installed.start("rlallocd")
+        spoilt, late_one, *whole = (_decided_in_one_batch(installed, 1)[0] for _ in range(4))
+        assert asked == [1] * 4
+        assert "a reply of 3 frames instead of one" in installed.decision(spoilt).reason
+        assert "did not answer within" in installed.decision(late_one).reason
+        for job_id in whole:
+            decision = installed.decision(job_id)
+            assert decision.allocation is not None, decision.reason
+            assert decision.allocation.gpus == 1
+        installed.site.wait_for_states([spoilt, late_one, *whole], ENDED)
 
 
 def test_without_the_daemon_a_deferred_job_begins_by_itself(rlalloc: Installation) -> None:
@@ -266,7 +350,7 @@ def test_a_runtime_directory_that_was_removed_comes_back(rlalloc: Installation, 
     wait_until(rlalloc.intercepting, what="rlallocd intercepts again", timeout_s=60)
     wait_until((rlalloc.runtime / SOCKET_FILE).is_socket, what="users can ask again", timeout_s=60)
     assert isinstance(ask_daemon(rlalloc.runtime, AskSettings()), Settings)
-    wait_until((rlalloc.runtime / "agent.sock").is_socket, what="the agent's socket is back", timeout_s=60)
+    wait_until((rlalloc.runtime / AGENT_SOCKET).is_socket, what="the agent's socket is back", timeout_s=60)
     wait_until((rlalloc.runtime / WAKE_FILE).exists, what="the plugin can wake it again")
     assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""
 
