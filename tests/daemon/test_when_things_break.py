@@ -20,9 +20,7 @@ from rlalloc_testbed import USER, Installation, install, start_site
 from rlalloc_testbed.installation import PROGRAMS
 from rlallocd.intercept import WAKE_FILE
 from rlallocd.request_sizes import size_of
-from rlallocd.slurm.generations import generations
-from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm import Commands, Slurm
 from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE
@@ -374,8 +372,9 @@ def _journal_an_intent(rlalloc: Installation, job_id: int, *, forged: bool = Fal
     key = JournalKey(Path(rlalloc.settings["store"]["key_file"]))
     store = Store(rlalloc.settings["store"]["url"], seal=None if forged else key.seal)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", rlalloc.site.environment()["SLURM_CONF"])
-        job = next(job for job in JsonReader(Commands(10), generations()[0]).jobs() if job.job_id == job_id)
+        for name in ("PATH", "SLURM_CONF"):  # the site's own commands: it may be of another release
+            patch.setenv(name, rlalloc.site.environment()[name])
+        job = next(job for job in Slurm(Commands(10), "cli").jobs() if job.job_id == job_id)
     intended = msgspec.structs.replace(size_of(job), gpus_per_node=1, cpus_per_task=8, mem_mib_per_node=51200)
     decision = Decision(
         id=f"journalled-{job_id}",
