@@ -162,24 +162,9 @@ def bounds_for(
     )
 
 
-def with_declared_least(bounds: Bounds, request: Allocation, directives: Directives, shape: NodeShape) -> Bounds:
-    """Leave out GPU counts for which a node has less CPUs or memory per GPU than the script names as the least.
-
-    Raises DirectiveError if none remains.
-    """
-    mem_mib, cpus = directives.mem_mib_per_gpu or (0.0, 0.0), directives.cpus_per_gpu or (0.0, 0.0)
-
-    def fits(count: int) -> bool:
-        here = min(count, shape.gpus)
-        return mem_mib[0] * here <= shape.mem_mib and cpus[0] * here <= shape.cpus
-
-    counts = tuple(count for count in bounds.gpu_counts if count == request.gpus or fits(count))
-    if not counts:
-        raise DirectiveError(
-            f"#RLALLOC gpus={bounds.gpus.minimum:.0f}-{bounds.gpus.maximum:.0f}: no count in it leaves each GPU of a "
-            "node the least CPUs and memory that the script names; widen the range, or name less"
-        )
-    return msgspec.structs.replace(bounds, gpu_counts=counts)
+def no_count_in(gpus: Range, why: str) -> DirectiveError:
+    """What to tell the user of a range in which no GPU count can be had."""
+    return DirectiveError(f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: {why}")
 
 
 def _gpu_range(
@@ -228,10 +213,7 @@ def _factor_range(requested: int, factor: tuple[float, float], said_by: str) -> 
 def _within_partition(gpus: Range, most: int) -> Range:
     """Cut a range to what the partition can hold. Raises DirectiveError if it begins above that."""
     if gpus.minimum > most:
-        raise DirectiveError(
-            f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: its partition has {counted(most, 'GPU')}; "
-            "widen the range"
-        )
+        raise no_count_in(gpus, f"its partition has {counted(most, 'GPU')}; widen the range")
     if gpus.maximum <= most:
         return gpus
     return Range(gpus.minimum, most, gpus.minimum_from, "partition")
@@ -264,10 +246,10 @@ def _workable_counts(request: Allocation, directives: Directives, gpus: Range, s
     if gpus.minimum <= request.gpus <= gpus.maximum:
         workable.add(request.gpus)  # what was submitted always works
     if not workable:
-        raise DirectiveError(
-            f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: no count in it is a multiple of "
-            f"{directives.gpu_multiple}, fits nodes of {counted(shape.gpus, 'GPU')} and can be shared by the "
-            f"tasks of a node ({request.tasks_per_node}); widen the range"
+        raise no_count_in(
+            gpus,
+            f"no count in it is a multiple of {directives.gpu_multiple}, fits nodes of {counted(shape.gpus, 'GPU')} "
+            f"and can be shared by the tasks of a node ({request.tasks_per_node}); widen the range",
         )
     return tuple(sorted(workable))
 

@@ -8,17 +8,15 @@ from typing import Final
 import msgspec
 
 from rlalloc.allocation import without_limit
-from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gpu, with_declared_least
+from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gpu
 from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
+from rlalloc.count_rules import with_declared_least, with_few_switches, with_near_gpus, with_whole_nodes
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
-from rlalloc.sockets import with_near_gpus
-from rlalloc.switches import with_few_switches
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
-from rlalloc.whole_nodes import with_whole_nodes
 from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag

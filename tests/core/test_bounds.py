@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives, with_declared_least
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation
 
@@ -164,20 +164,3 @@ def test_a_job_that_asked_for_less_than_the_floor_may_keep_it() -> None:
 def test_counts_that_the_tasks_cannot_share_are_no_choice(gpus: int, tasks: int, counts: tuple[int, ...]) -> None:
     request = Allocation(1, gpus, tasks, 4, 64_000, 3600)
     assert bounds_for(request, parse_directives("gpus=1-16"), SiteBounds(), SHAPE).gpu_counts == counts
-
-
-@pytest.mark.parametrize(
-    ("words", "counts"), [("mem-per-gpu=100G-200G", (1, 2, 4)), ("cpus-per-gpu=12-16", (1, 2, 4)), ("", (1, 2, 4, 8))]
-)
-def test_counts_without_the_least_that_the_script_names_are_no_choice(words: str, counts: tuple[int, ...]) -> None:
-    """A node has 512,000 MiB and 64 CPUs; the request has four GPUs."""
-    directives = parse_directives(f"gpus=1-8 {words}")
-    bounds = bounds_for(FOUR_GPUS, directives, SiteBounds(), SHAPE)
-    assert with_declared_least(bounds, FOUR_GPUS, directives, SHAPE).gpu_counts == counts
-
-
-def test_a_range_in_which_no_count_has_that_is_refused() -> None:
-    directives = parse_directives("gpus=8 mem-per-gpu=100G-200G")
-    bounds = bounds_for(FOUR_GPUS, directives, SiteBounds(), SHAPE)
-    with pytest.raises(DirectiveError, match="name less"):
-        with_declared_least(bounds, FOUR_GPUS, directives, SHAPE)

@@ -11,10 +11,11 @@ import msgspec
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives
 from rlalloc.constraint import is_simple
+from rlalloc.count_rules import with_near_gpus
 from rlalloc.devices import is_slice
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass
-from rlalloc.sockets import Sockets, with_near_gpus
+from rlalloc.sockets import Sockets
 from rlalloc.speed import CURVES, SpeedCurve
 
 FORMAT: Final = "rlalloc-workload"
