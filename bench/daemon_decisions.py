@@ -121,7 +121,6 @@ def job(number: int, random: np.random.Generator, features: str, limits: int = A
         submitted_s=NOW_S - 10,
         begin_s=NOW_S + 50 if is_new else NOW_S - 5000,
         started_s=NOW_S - 4000 if running else 0,
-        expected_end_s=0,
         time_limit_s=limit_s,
         priority=1_000_000 - number,
         admin_comment="",

@@ -22,7 +22,6 @@ CLIENTS: Final = "clients"
 ENDING_OF_PAIRS: Final = ".key_secret"
 PUBLIC: Final = ".key"
 _TCP: Final = "tcp://"
-_OTHER: Final[dict[Side, Side]] = {"daemon": "agent", "agent": "daemon"}
 
 
 class DaemonKeys(msgspec.Struct, frozen=True):

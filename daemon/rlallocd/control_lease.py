@@ -68,11 +68,6 @@ class ControlLease:
         slurm.only_while(self.confirm, self.renew)
 
     @property
-    def is_held(self) -> bool:
-        """Whether this rlallocd may act now."""
-        return self._held is not None
-
-    @property
     def holder(self) -> str:
         """Whose turn it was when somebody last looked; empty where nobody acted yet."""
         return self._seen.holder

@@ -1,6 +1,5 @@
 """The metrics that rlallocd serves to Prometheus; each is described in docs/reference/metrics.md."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
@@ -13,8 +12,6 @@ from prometheus_client.registry import Collector
 from rlalloc.job import MODES, Mode
 from rlalloc.usage.family_kills import Cause
 from rlallocd.slurm import JobRecord
-
-_log = logging.getLogger(__name__)
 
 _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 _CALL_SECONDS: Final = (0.002, 0.005, 0.01, 0.02, *_SECONDS)

@@ -1,6 +1,5 @@
 """The site's predictor of run times: what like jobs did lately, and the newest model that the trainer made."""
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,8 +15,6 @@ from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.trimming_rules import DEFAULT_RULES, TrimmingSection
 from rlallocd.interval import Interval
 from rlallocd.kept_answers import KeptAnswers
-
-_log = logging.getLogger(__name__)
 
 PAST_S: Final = 90 * 86_400.0
 """Of what ended longer ago, only a model knows."""

@@ -14,7 +14,6 @@ such a change, it does not wait for the interval. A job with a type gets its req
 may then start on the first GPUs that are free.
 """
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -27,8 +26,6 @@ from rlallocd.slurm import JobRecord
 from rlallocd.transactions import Applier
 from rlallocd.type_choices import as_submitted
 from rlallocd.verification import CPUS_THAT_COME_BACK, contradictions
-
-_log = logging.getLogger(__name__)
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})

@@ -179,10 +179,6 @@ class TestWeights:
         assert shown["wait"] == pytest.approx(2 / 3)
         assert shown["energy"] == pytest.approx(1 / 3)
 
-    def test_there_and_back(self) -> None:
-        weights = Weights(jct=0.5, network=3)
-        assert Weights.of_array(weights.array) == weights
-
     def test_none_at_all_is_refused(self) -> None:
         with pytest.raises(ValueError, match="at least one"):
             relative(np.zeros(3))

@@ -64,7 +64,7 @@ USUAL: Final[dict[str, Any]] = {
 }
 MOMENTS: Final = frozenset(
     {
-        *("job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"),
+        *("job_id", "name", "submitted_s", "begin_s", "started_s", "priority"),
         *("array_job_id", "fields", "held_nodes"),
     }
 )
@@ -336,7 +336,6 @@ def _assert_the_moments(found: Mapping[str, JobRecord]) -> None:
     assert len({job.job_id for job in found.values()} - {0}) == len(found)
     for job in found.values():
         assert job.submitted_s > 0
-        assert job.expected_end_s == job.started_s + job.time_limit_s
         assert len(names_in(job.held_nodes) or ()) == (job.nodes if job.has_run else 0)
         if job.state == "RUNNING":
             assert 0 < job.submitted_s <= job.begin_s <= job.started_s

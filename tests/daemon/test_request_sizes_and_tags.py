@@ -26,7 +26,6 @@ JOB = JobRecord(
     submitted_s=1000,
     begin_s=2000,
     started_s=0,
-    expected_end_s=0,
     time_limit_s=600,
     priority=1,
     admin_comment=f"JS1:x {TAG}",

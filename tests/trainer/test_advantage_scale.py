@@ -41,7 +41,7 @@ def test_under_the_default_weights_an_advantage_is_what_it_is() -> None:
 
 def test_only_ratios_of_weights_count() -> None:
     advantage = advantages()
-    once, tenfold = Weights(gpu_held=3), Weights.of_array(10 * Weights(gpu_held=3).array)
+    once, tenfold = Weights(gpu_held=3), Weights(jct=10, gpu_held=30, out_of_memory=10, timeout=10)
     np.testing.assert_allclose(rewards(advantage, once), rewards(advantage, tenfold))
     np.testing.assert_allclose(importance(once.array), importance(tenfold.array))
     assert np.linalg.norm(importance(once.array)) == pytest.approx(1)

@@ -36,11 +36,6 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """The weights (terms,) as they are."""
         return np.array(msgspec.structs.astuple(self), dtype=np.float64)
 
-    @classmethod
-    def of_array(cls, array: FloatArray) -> "Weights":
-        """The other way round."""
-        return cls(**dict(zip(TERM_NAMES, array.tolist(), strict=True)))
-
 
 TERM_NAMES: Final = Weights.__struct_fields__
 DEFAULT_WEIGHTS: Final = Weights()

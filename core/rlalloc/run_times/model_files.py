@@ -123,11 +123,6 @@ def read_run_time_manifest(folder: Path) -> RunTimeManifest:
         raise PolicyError(f"{path} is damaged ({err}): remove {folder}") from err
 
 
-def newest_folder(directory: Path) -> Path | None:
-    """Return the folder of the newest version; None where there is none."""
-    return max(_versions(directory), default=(0, None))[1]
-
-
 def newest_model(directory: Path) -> RunTimeModel | None:
     """Return the newest model that can be used; None where there is none. One that cannot is named in the log."""
     for _, folder in sorted(_versions(directory), reverse=True):

@@ -55,7 +55,6 @@ RUNNING: Final = ("running", "running_oldest", "running_alike", "running_alike_o
 """Jobs of the user, and those alike in limit and size, that run now: their number and log2 of the seconds so far."""
 FEATURES: Final = (*OF_JOB, *(f"{kind}_{name}" for kind in KINDS for name in STATISTICS), *RUNNING)
 """The columns that a model reads."""
-_CACHED: Final = len(STATISTICS) - 2
 _UNKNOWN: Final = (math.nan,) * len(STATISTICS)
 Key = tuple[object, ...]
 

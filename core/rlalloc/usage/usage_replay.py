@@ -18,8 +18,6 @@ from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.trimming_rules import TrimmingSection
 
 _MIB_PER_GIB: Final = 1024
-_NOTICED: Final = 1.05
-"""A slowdown above this counts as one."""
 
 
 class Run(NamedTuple):
@@ -74,7 +72,6 @@ class ReplayFigures(msgspec.Struct, kw_only=True):
     over_asked_cpu_hours: float = 0.0
     trimmed_over_asked_cpu_hours: float = 0.0
     given_back_cpu_hours: float = 0.0
-    slowed: int = 0
     slowdown_hours: float = 0.0
     run_hours: float = 0.0
     timed_out: int = 0
@@ -225,7 +222,6 @@ class UsageReplay:
             figures.given_back_cpu_hours += (back * hours - cpus * lost) * parts
         figures.run_hours += hours
         if not done.killed:
-            figures.slowed += done.slowdown > _NOTICED
             figures.slowdown_hours += (done.slowdown - 1.0) * hours
             limit_s = job.limit_s
             figures.timed_out += limit_s is not None and job.run_s <= limit_s < job.run_s * done.slowdown

@@ -15,7 +15,6 @@ _PROPERTIES = (
     "ExecMainStatus",
     "StatusText",
     "User",
-    "PrivateNetwork",
     "ActiveEnterTimestampMonotonic",
     "ExecMainStartTimestampMonotonic",
     "NextElapseUSecRealtime",
@@ -26,7 +25,7 @@ _PROPERTIES = (
 class UnitState(msgspec.Struct, frozen=True):
     """A unit's properties, in systemd's words; ``since`` is when it came into its state.
 
-    ``user`` is empty for root. ``has_network`` is false with PrivateNetwork. ``up_s`` is how long it has been up,
+    ``user`` is empty for root. ``up_s`` is how long it has been up,
     None where it is not. ``has_run`` says whether its program was started since the machine was, ``next_run`` when a
     timer elapses next. ``ended_s`` is when it last became inactive (epoch), None where it has not since the boot.
     """
@@ -37,7 +36,6 @@ class UnitState(msgspec.Struct, frozen=True):
     result: str
     since: str
     user: str = ""
-    has_network: bool = True
     up_s: float | None = None
     has_run: bool = False
     next_run: str = ""
@@ -76,7 +74,6 @@ def unit_state(name: str) -> UnitState | None:
         values["Result"],
         values.get("StateChangeTimestamp", ""),
         values.get("User", ""),
-        values.get("PrivateNetwork") != "yes",
         _up_s(values) if values["ActiveState"] == "active" else None,
         values.get("ExecMainStartTimestampMonotonic", "0") != "0",
         values.get("NextElapseUSecRealtime", ""),

@@ -157,8 +157,6 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
     mem_mib = tres.get("mem", 0.0)
     if cpus > counted_cpus and not job.get("memory_per_tres"):
         mem_mib = max(mem_mib, float(cpus * _number(job.get("memory_per_cpu"))))
-    started_s = _number(job.get("start_time"))
-    time_limit_s = _number(job.get("time_limit")) * 60
     return JobRecord(
         job_id=_number(job["job_id"]),
         name=job.get("name") or "",
@@ -169,9 +167,8 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         reason=job.get("state_reason") or "",
         submitted_s=_number(job.get("submit_time")),
         begin_s=_number(job.get("eligible_time")),
-        started_s=started_s,
-        expected_end_s=started_s + time_limit_s,
-        time_limit_s=time_limit_s,
+        started_s=_number(job.get("start_time")),
+        time_limit_s=_number(job.get("time_limit")) * 60,
         priority=_number(job.get("priority")),
         admin_comment=job.get("admin_comment") or "",
         nodes=nodes,

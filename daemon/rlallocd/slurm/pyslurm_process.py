@@ -70,8 +70,6 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
     gpus = gpus_of(tres)
     reason = (job.state_reason or "").partition(":")[0]  # "RaisedSignal:9(Killed)"
     nodes = min(job.num_nodes or 1, job.max_nodes or sys.maxsize)
-    started_s = job.start_time or 0
-    time_limit_s = (job.time_limit or 0) * 60
     record = JobRecord(
         job_id=job.id,
         name=job.name or "",
@@ -82,9 +80,8 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         reason=reason,
         submitted_s=job.submit_time or 0,
         begin_s=job.eligible_time or 0,
-        started_s=started_s,
-        expected_end_s=started_s + time_limit_s,
-        time_limit_s=time_limit_s,
+        started_s=job.start_time or 0,
+        time_limit_s=(job.time_limit or 0) * 60,
         priority=job.priority or 0,
         admin_comment=job.admin_comment or "",
         nodes=nodes,

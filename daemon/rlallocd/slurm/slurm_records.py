@@ -95,7 +95,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES and, once it has started, of the allocated
     ones (pyslurm: always of those requested). ``begin_s`` is the earliest start that was asked for or, in a running
-    job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    job, when it became eligible.
     ``started_s`` of a pending job is the backfill scheduler's estimate, which may lie in the past by now, or 0.
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
     ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
@@ -121,7 +121,6 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     submitted_s: int
     begin_s: int
     started_s: int
-    expected_end_s: int
     time_limit_s: int
     priority: int
     admin_comment: str

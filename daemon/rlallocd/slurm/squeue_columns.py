@@ -193,15 +193,13 @@ def record_of(row: Row, details: RequestDetails | None, capabilities: Capabiliti
 def at_this_moment(record: JobRecord, row: Row) -> JobRecord:
     """The job of a row with the request of a record, and which has nodes where the record has some."""
     state, reason, eligible, start, limit, priority, nice, restarts, nodes, admin_comment = row.moment
-    started_s, time_limit_s = _number(start), 60 * _minutes(limit)
     return msgspec.structs.replace(
         record,
         state=_state(state),
         reason=_reason(reason),
         begin_s=_number(eligible),
-        started_s=started_s,
-        expected_end_s=started_s + time_limit_s,
-        time_limit_s=time_limit_s,
+        started_s=_number(start),
+        time_limit_s=60 * _minutes(limit),
         priority=_number(priority),
         admin_comment="" if admin_comment in _NOTHING else admin_comment,
         nice=_nice(nice),

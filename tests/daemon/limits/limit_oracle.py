@@ -174,7 +174,6 @@ def _job(question: Question) -> JobRecord:
         submitted_s=1,
         begin_s=1,
         started_s=0,
-        expected_end_s=0,
         time_limit_s=size.time_limit_s,
         priority=1,
         admin_comment="",

@@ -107,7 +107,6 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
                 submitted_s=int(submitted.submit_s),
                 begin_s=int(made.now_s) + 60 if state not in names else 0,
                 started_s=int(made.world.jobs[number]["start_s"]) if running else 0,
-                expected_end_s=0,
                 time_limit_s=size.time_limit_s,
                 priority=1000 - number,
                 admin_comment="",
