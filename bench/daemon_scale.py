@@ -160,6 +160,8 @@ class ReplayedSlurm:
         del since_s
         return EndedJobs((), until_s, 0)
 
+    earlier_ended_jobs = ended_jobs
+
 
 def main() -> None:
     """Print a table, each size in a process of its own, and what the largest costs over the smallest."""

@@ -98,6 +98,7 @@ def history_show(
     """Summarise the past jobs: users, sizes, run times, time limits and waits."""
     import msgspec
 
+    from rlalloc.history.earlier_reading import earlier_reading
     from rlalloc.history.history_summary import summarize
     from rlalloc_cli.history_plot import plot_limits
     from rlalloc_cli.history_show import print_summary
@@ -106,14 +107,16 @@ def history_show(
     try:
         with closing(Store(loaded.store.url, read_only=True)) as store:
             found, spans = summarize(store.history.past_jobs())
+            reading = earlier_reading(store.history, loaded, time.time())
     except RlallocError as err:
         fail(str(err), code=1)
+    unread = f"rlallocd goes on, {reading.describe()}" if reading is not None and reading.unread_s else ""
     if not found.jobs:
-        fail("no past jobs yet: run rlalloc history import", code=1)
+        fail(f"no past jobs yet: {unread or 'run rlalloc history import'}", code=1)
     if json:
         typer.echo(msgspec.json.encode(found))
     else:
-        print_summary(found)
+        print_summary(found, unread)
     if plot is not None:
         if not len(spans.run_s):
             fail("no job has a time limit: there is nothing to draw", code=1)

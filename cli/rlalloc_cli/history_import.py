@@ -23,13 +23,13 @@ from rlalloc.config import Config
 from rlalloc.errors import HistoryError
 from rlalloc.history import Imported, Importer, LogFormat, Pseudonyms
 from rlalloc.history.as_requested import as_requested
+from rlalloc.history.earlier_reading import IMPORTED
 from rlalloc.run_as_owner import become_owner_of
 from rlalloc.store import Store
 from rlalloc.store.database import file_of
 from rlallocd.slurm import Commands, ended_jobs, in_spans
 
 _DAY_S: Final = 86400.0
-_LIVE: Final = "sacct"
 _AGAIN_S: Final = _DAY_S
 """An end may reach slurmdbd late: the last day is asked for again."""
 _SACCT_TIMEOUT_S: Final = 300.0
@@ -73,13 +73,13 @@ def import_live(importer: Importer, store: Store, config: Config, since_s: float
     Without ``since_s`` it goes on where the last import ended, at first from store.keep_history_days ago. With it, an
     import that was interrupted goes on where it stopped.
     """
-    reached_s = store.history.position(_LIVE)
+    reached_s = store.history.position(IMPORTED)
     if since_s is None:
-        source = _LIVE
+        source = IMPORTED
         oldest_s = time.time() - config.store.keep_history_days * _DAY_S
         begin_s = oldest_s if reached_s is None else max(oldest_s, reached_s - _AGAIN_S)
     else:
-        source = f"{_LIVE} from {since_s:.0f}"
+        source = f"{IMPORTED} from {since_s:.0f}"
         begin_s = store.history.position(source) or since_s
     commands = Commands(_SACCT_TIMEOUT_S)
     with _bar(importer.done) as bar:
@@ -88,7 +88,7 @@ def import_live(importer: Importer, store: Store, config: Config, since_s: float
             lambda since_s, until_s: ended_jobs(commands, since_s, until_s, importer.done.tally), begin_s, until_s
         ):
             latest_s = max(found.until_s, reached_s or 0.0)
-            importer.add(found.jobs, {source: found.until_s, _LIVE: latest_s})
+            importer.add(found.jobs, {source: found.until_s, IMPORTED: latest_s})
             bar.update(task, completed=found.until_s - begin_s)
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rlalloc.config import Config
 from rlalloc.errors import StoreError
+from rlalloc.history.earlier_reading import earlier_reading
 from rlalloc.local_times import duration, local_time
 from rlalloc.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.store import Decision, Store
@@ -65,7 +66,7 @@ def print_status(config: Config) -> bool:
         grid.add_row("disk", _finding_text(little, ()))
     try:
         with contextlib.closing(Store(config.store.url, read_only=True, skip_unreadable=True)) as store:
-            of_store = store_lines(store)
+            of_store = store_lines(store, config)
     except StoreError as err:
         grid.add_row("store", Text(f"FAIL {err}", "bold red"))
         CONSOLE.print(grid)
@@ -91,13 +92,16 @@ def print_daemon_status(config: Config, state: DaemonState | None) -> bool:
     return worst(findings) != "FAIL"
 
 
-def store_lines(store: Store) -> list[str | Table]:
-    """How large the store is, and the latest decisions. Raises StoreError."""
+def store_lines(store: Store, config: Config) -> list[str | Table]:
+    """How large the store is, how much of the past is still unread, the latest decisions. Raises StoreError."""
+    reading = earlier_reading(store.history, config, time.time())
+    unread = [f"history {reading.describe()}"] if reading is not None and reading.unread_s else []
     counts = ", ".join(_count(*each) for each in sorted(store.counts(_MANY + 1).items()))
     harmed = Counter(each.outcome.our_doing for each in store.ends_of_our_doing(time.time() - _HARMED_DAYS * 86_400))
     causes = ", ".join(f"{number} by {cause}" for cause, number in sorted(harmed.items(), key=str))
     return [
         f"store   {counts}",
+        *unread,
         f"killed  {causes or 'no job'} in a size that rlalloc chose, in {_HARMED_DAYS} days",
         _latest(store.recent_decisions(_LATEST)),
     ]

@@ -124,10 +124,12 @@ class StoreSection(_Section, frozen=True):
 class HistorySection(_Section, frozen=True):
     """How jobs of the site that have ended are kept: all of them, ours or not.
 
-    With ``pseudonymize`` the names of users, accounts and jobs are replaced, by the key in ``key_file``.
+    At its first start, rlallocd reads those of the last ``first_days``; 0: only those of the last day. With
+    ``pseudonymize`` the names of users, accounts and jobs are replaced, by the key in ``key_file``.
     """
 
     every_s: Pace = 300.0
+    first_days: Annotated[int, msgspec.Meta(ge=0, le=36500)] = 90
     pseudonymize: bool = False
     key_file: Path = Path("/var/lib/rlalloc/history.key")
 

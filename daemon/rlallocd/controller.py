@@ -18,6 +18,7 @@ from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_le
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.daemon_state import FAILURES
 from rlallocd.decisions import Snapshot, decide, left_as_submitted
+from rlallocd.earlier_jobs import EarlierJobs
 from rlallocd.ended_job_collection import EndedJobCollection
 from rlallocd.expected_run_times import ExpectedRunTimes, named_by
 from rlallocd.family_runs import FamilyRuns
@@ -88,6 +89,7 @@ class Controller:
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._readings = SlurmReadings(slurm, self.counters, progress)
         self._ended_jobs = EndedJobCollection(store, self.counters)
+        self._earlier_jobs = EarlierJobs(store, self.counters)
         self._family_runs = FamilyRuns(store)
         self._profiles = SiteProfiles(self.counters)
         self._scripts = LongScripts(slurm, progress)
@@ -125,7 +127,7 @@ class Controller:
             self._beat()
             self._collect_outcomes(snapshot)
             if self._slurm.config.has_slurmdbd:
-                self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
+                self._collect_past_jobs(snapshot.taken_s)
             self._family_runs.read(self.config.history.every_s)
         except Stopping as err:
             _log.info("the cycle stopped early: %s", err)
@@ -344,6 +346,15 @@ class Controller:
         if not self._slurm.config.has_slurmdbd:
             return ()
         return self._readings.counted(partial(self._slurm.accounting, job_ids, since_s))
+
+    def _collect_past_jobs(self, now_s: float) -> None:
+        """What has ended since, and only then what ended before we came."""
+        self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, now_s)
+        ask = self._slurm.earlier_ended_jobs
+        if self._ended_jobs.caught_up and self._earlier_jobs.collect(ask, self.config, now_s):
+            self._predictor.begin_again()
+        self.metrics.history_unread_seconds.set(self._earlier_jobs.unread_s)
+        self._run_times.take_up_older(now_s)
 
     def _ask_for_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
         return self._readings.counted(partial(self._slurm.ended_jobs, since_s, until_s))

@@ -49,6 +49,10 @@ class Predictor(Protocol):
         """Note that of those that ran, only these run on."""
         ...
 
+    def knows_older(self, now_s: float) -> bool:
+        """Go on where older past jobs have come; whether they are known from now on. May raise any error."""
+        ...
+
     @property
     def all_read(self) -> bool:
         """Whether all past jobs are known: the oldest are read first."""
@@ -110,6 +114,15 @@ class ExpectedRunTimes:
                 self._predictor.runs(str(each.record.job_id), each.by.facts, float(each.record.started_s))
         self._predictor.still_running({str(each.record.job_id) for each in live if each.record.running})
         return KnownRunTimes({job_id: each.run_time for job_id, each in self._known.items() if each.run_time})
+
+    def take_up_older(self, now_s: float) -> None:
+        """Estimate all jobs again once past jobs are known that are older than those known before."""
+        try:
+            if self._predictor.knows_older(now_s):
+                self._seen.clear()
+        except Exception as err:  # noqa: BLE001 (as in _estimate)
+            self._counters["run_times_unknown"] += 1
+            _log.warning("cannot take up earlier past jobs yet: %s", err)
 
     def _is_as_before(self, job: JobRecord) -> bool:
         known = self._known.get(job.job_id)

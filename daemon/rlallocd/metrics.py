@@ -150,6 +150,9 @@ class Metrics:
         self._pending = self._gauge("rlallocd_pending_jobs", "Pending jobs with rlalloc's tag, when last read.")
         self._open = self._gauge("rlallocd_open_applications", "Updates that the latest cycle found unfinished.")
         self._taken = self._gauge("rlallocd_snapshot_timestamp_seconds", "When the queue was last read.")
+        self.history_unread_seconds = self._gauge(
+            "rlallocd_history_unread_seconds", "How much of the site's past is still to be read from sacct."
+        )
         self._mode = Gauge(
             "rlallocd_mode", "1 for the mode in force, 0 for the others.", ["mode"], registry=self.registry
         )

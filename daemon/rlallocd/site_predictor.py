@@ -64,6 +64,7 @@ class SitePredictor:
             self._known.predictor.given = kept.read()
         self.all_read = False
         self._running: set[str] = set()
+        self._older_came = self._reads_older = False
         self._read = Interval()
         self._begun = Interval()
 
@@ -74,7 +75,7 @@ class SitePredictor:
 
     def learn(self, now_s: float) -> bool:
         """Read past jobs, and the newest model, where that is due; whether any are known. Raises StoreError."""
-        if self._begun.passed(_BEGIN_AGAIN_EVERY_S):
+        if self._begun.passed(_BEGIN_AGAIN_EVERY_S) or (self._older_came and self._is_up_to_date):
             self._begin_again(now_s)
         if self._read.passed(_READ_EVERY_S) and self._catch_up(now_s):
             self._read.restart()
@@ -83,6 +84,25 @@ class SitePredictor:
             if self._kept is not None:
                 self._kept.write_if_due(self._known.predictor.given)
         return self._known.predictor.model is not None or self._known.predictor.recent.groups > 0
+
+    def begin_again(self) -> None:
+        """Read all past jobs anew, as soon as the latest reading is done: older ones have come."""
+        self._older_came = True
+
+    def knows_older(self, now_s: float) -> bool:
+        """Go on where older jobs have come; whether they are known from now on. Raises StoreError."""
+        if not (self._older_came or self._reads_older):
+            return False
+        reads_older = self._reads_older
+        self.learn(now_s)
+        if not reads_older or not self._is_up_to_date:
+            return False
+        self._reads_older = False
+        return True
+
+    @property
+    def _is_up_to_date(self) -> bool:
+        return self.all_read and self._next is self._known
 
     def keep(self) -> None:
         """Write what was learned from answers, for the next start."""
@@ -107,6 +127,7 @@ class SitePredictor:
 
     def _begin_again(self, now_s: float) -> None:
         self._begun.restart()
+        self._reads_older, self._older_came = self._reads_older or self._older_came, False
         predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
         predictor.goes_on_for(self._known.predictor)
         self._next = _Learned(predictor, PastUsage(self.usage.rules), now_s - PAST_S)

@@ -35,6 +35,7 @@ def demo_values(directory: Path, mode: Mode) -> dict[str, str]:
         "daemon.poll_s": "2.0",
         "daemon.outcomes_every_s": "3.0",
         "daemon.heartbeat_s": f"{HEARTBEAT_S:.1f}",
+        "history.first_days": "0",  # a new site has no past
         "metrics.listen": '""',
         "objective.horizon_s": f"{4 * HOUR_S:.1f}",
     }

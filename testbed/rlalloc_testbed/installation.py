@@ -45,6 +45,7 @@ class Installation:
             "nodes": {"task_prolog": "trusted"},  # one script of the site serves all nodes
             "agent": {"endpoint": f"ipc://{self.runtime}/agent.sock", "deadline_s": 2.0},
             "daemon": {"poll_s": 1.0, "outcomes_every_s": 1.0, "heartbeat_s": 2.0},
+            "history": {"first_days": 0},  # a new site has no past
             "metrics": {"listen": ""},
             "store": {"url": f"sqlite:///{self.store_path}"},
             "policy": {"directory": str(site.directory / "policies"), "exploration": "mean"},

@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from rlalloc.history import Importer
+from rlalloc.history.earlier_reading import EARLIER
 from rlalloc.store import Store
 from slurm_testbed import wait_until
 from tests.cli.test_cli import Run, config, run  # noqa: F401 (fixtures)
@@ -192,6 +195,21 @@ def test_show_says_what_the_history_says(run: Run, log: Path, tmp_path: Path) ->
         assert words in shown, words
     found = json.loads(run("history", "show", "--json").stdout)
     assert (found["run_s"], found["wait_s"][2], found["users"]) == ([50.0, 300.0, 300.0, 300.0, 300.0], 99.0, 2)
+
+
+def test_show_and_status_say_how_far_the_past_is_read(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    def read_back(days: float) -> None:
+        store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+        store.history.add([], {EARLIER: time.time() - days * 86400})
+        store.close()
+
+    read_back(41)
+    assert "rlallocd goes on, read back to" in run("history", "show").stderr  # nothing has ended yet
+    run("history", "import", str(log))
+    assert re.search(r"rlallocd goes on, read back to .* 20\d\d: 41 of 90 days", run("history", "show").stdout)
+    assert re.search(r"^history read back to .* 20\d\d: 41 of 90 days", run("status").stdout, re.MULTILINE)
+    read_back(91)
+    assert not any("read back to" in run(*words).stdout for words in (("history", "show"), ("status",)))
 
 
 def test_show_draws_run_times_against_limits(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811

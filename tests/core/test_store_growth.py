@@ -39,7 +39,7 @@ def test_what_runs_periodically_takes_as_many_steps_in_a_large_store(stores: tup
 
 def test_status_takes_as_many_steps_in_a_large_store(stores: tuple[Store, Store]) -> None:
     """It counts ten thousand rows of a table, where there are as many."""
-    small, large = (steps_of(store, store_lines) for store in stores)
+    small, large = (steps_of(store, lambda of: store_lines(of, Config())) for store in stores)
     assert large < small + 10_000
 
 

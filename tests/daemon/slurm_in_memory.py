@@ -122,6 +122,11 @@ class SlurmInMemory:
         jobs = tuple(job for job in self.ended if since_s <= job.ended_s <= until_s)
         return EndedJobs(jobs, until_s, 0)
 
+    def earlier_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        self._call("sacct earlier")
+        jobs = tuple(job for job in self.ended if since_s <= job.ended_s <= until_s)
+        return EndedJobs(jobs, until_s, 0)
+
     def ping(self) -> tuple[ControllerPing, ...]:
         self._call("scontrol ping")
         return tuple(ControllerPing(host, host not in self.down) for host in self.config.controllers)

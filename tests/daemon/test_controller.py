@@ -196,6 +196,17 @@ def test_without_slurmdbd_nobody_asks_sacct(make: MakeController, store: Store) 
     assert controller.counters["history_errors"] == 0
 
 
+def test_the_past_is_read_after_what_has_just_ended(make: MakeController, store: Store) -> None:
+    slurm = SlurmInMemory()
+    controller = make(slurm)
+    while not slurm.calls["sacct earlier"]:
+        time.sleep(0.002)  # outcomes_every_s
+        assert not controller.cycle().failed
+    assert 4 <= slurm.calls["sacct ended"] <= 6  # the last day, an hour first
+    unread = controller.metrics.registry.get_sample_value("rlallocd_history_unread_seconds")
+    assert unread == pytest.approx(89 * 86400, abs=7200)
+
+
 def test_one_unreadable_row_does_not_stop_the_cycle(config: Config, store: Store) -> None:
     """Neither a decision whose outcome is awaited nor an open entry of the journal: both are skipped and counted."""
     store.add_decisions([DECISION])

@@ -35,6 +35,10 @@ class HalfAnHour:
         self.fails = False
         self.knows = True
         self.all_read = True
+        self.older = False
+
+    def knows_older(self, _now_s: float) -> bool:
+        return self.older
 
     def learn(self, _now_s: float) -> bool:
         return True
@@ -101,6 +105,18 @@ def test_estimates_from_the_oldest_past_jobs_are_made_again(
     predictor.all_read = True
     for _ in range(3):
         expected.of([pending_job(7)], NOW_S)
+    assert len(predictor.asked) == 2
+
+
+def test_all_are_estimated_again_when_older_past_jobs_are_known(
+    predictor: HalfAnHour, expected: ExpectedRunTimes
+) -> None:
+    """As rlallocd reads them from sacct after its first start."""
+    for older in (False, True):
+        predictor.older = older
+        expected.of([pending_job(7)], NOW_S)
+        expected.take_up_older(NOW_S)
+    expected.of([pending_job(7)], NOW_S)
     assert len(predictor.asked) == 2
 
 

@@ -11,6 +11,7 @@ from rlalloc.store import Store
 from rlalloc_testbed import Installation
 from rlallocd.ended_job_collection import SETTLED_AFTER_S
 from slurm_testbed import wait_until
+from tests.core.test_store_migrations import run_sql
 
 from .conftest import MOLDABLE
 
@@ -33,10 +34,12 @@ def past_jobs(path: Path) -> dict[str, PastJob]:
     return found
 
 
-def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc: Installation) -> None:
+def test_each_job_of_the_site_is_added_as_it_ends_or_found_later(
+    rlalloc: Installation,
+) -> None:
     began_s = time.time()
     rlalloc.stop("rlallocd")
-    rlalloc.write_config(history={"every_s": 1.0})
+    rlalloc.write_config(history={"every_s": 1.0, "first_days": 0})
     rlalloc.start("rlallocd")
     other = rlalloc.submit(NOT_OURS)
     array = rlalloc.submit(NOT_OURS, "--array=1-2")
@@ -73,3 +76,33 @@ def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc
     assert wanted <= imported.keys()
     assert imported[str(other)] == job
     assert ", 0 of them new" in rlalloc.site.run(command)  # the last day again, and nothing twice
+
+    # An rlallocd that is new here finds what ended before it came, without any command.
+    _end_earlier(rlalloc, other, days=1.2)
+    _end_earlier(rlalloc, array, days=5.0)
+    new = rlalloc.site.directory / "store.sqlite.new"
+    rlalloc.write_config(
+        history={"every_s": 1.0, "first_days": 2},
+        daemon={"poll_s": 0.2, "outcomes_every_s": 0.2, "heartbeat_s": 0.2},
+        store={"url": f"sqlite:///{new}"},
+    )
+    rlalloc.start("rlallocd")
+    end = "the site's past jobs are in the store, read back to"
+    wait_until(lambda: end in rlalloc.log("rlallocd"), what="the past is read", timeout_s=120)
+    found = past_jobs(new)
+    assert wanted - found.keys() == {f"{array}_2"}  # its last task has the id of the array, and ended too early
+    assert (found[str(other)].name, found[str(other)].state, found[str(other)].cpus) == ("not_ours", "COMPLETED", 2)
+    assert rlalloc.log("rlallocd").count("past jobs are read from sacct in the background, read back to") == 1
+
+
+def _end_earlier(rlalloc: Installation, job_id: int, days: float) -> None:
+    """Have slurmdbd believe that an ended job did all of it so many days earlier."""
+    shift_s = int(days * 86400)
+    job, step = (f"`{rlalloc.site.name}_{kind}_table`" for kind in ("job", "step"))
+    times = ", ".join(f"time_{name} = time_{name} - {shift_s}" for name in ("submit", "start", "end"))
+    of_job = f"job_db_inx = (SELECT job_db_inx FROM {job} WHERE id_job = {job_id})"
+    run_sql(
+        rlalloc.site.database_url("slurm_acct_db"),
+        f"UPDATE {step} SET time_start = time_start - {shift_s}, time_end = time_end - {shift_s} WHERE {of_job}",
+        f"UPDATE {job} SET time_eligible = time_start - {shift_s}, {times} WHERE id_job = {job_id}",
+    )

@@ -130,6 +130,26 @@ def test_reading_again_takes_nothing_away(store: Store, tmp_path: Path, monkeypa
     assert features[0][FEATURES.index("running")] == 1
 
 
+def test_older_jobs_that_come_later_are_taken_up_without_a_day_s_wait(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As rlallocd reads them from sacct after its first start; until they are known, nothing is forgotten."""
+    monkeypatch.setattr(site_predictor, "MOST_A_LOOK", 4)
+    store.history.add([past(number, 500.0) for number in range(3)])
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    facts = facts_of(past(99, 1.0))
+    known = [source for _ in range(2) for source in estimates(predictor, [facts])]
+    assert not predictor.knows_older(NOW_S)
+    store.history.add([past(number, 500.0, NOW_S - 1000.0) for number in range(3, 9)])
+    predictor.begin_again()
+    looks = []
+    for _ in range(5):
+        looks.append(predictor.knows_older(NOW_S))
+        known += predictor.estimate([facts], NOW_S)
+    assert looks == [False, False, True, False, False]
+    assert [each.source.split()[0] for each in known if each] == ["3", "3", "3", "3", "9", "9", "9"]
+
+
 class AlwaysFourMinutes(RunTimeModel):
     """A model that says 256 s of each job, between 128 and 512 s."""
 

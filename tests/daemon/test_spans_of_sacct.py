@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from rlalloc.history import COLUMNS, ReadTally
-from rlallocd.slurm import Commands, EndedJobs, SlurmUnavailable, ended_jobs, in_spans
+from rlallocd.slurm import AnswerTooLong, Commands, EndedJobs, SlurmUnavailable, UpdateRefused, ended_jobs, in_spans
 from rlallocd.slurm.accounting import accounting
 
 HOUR_S = 3600.0
@@ -69,6 +69,11 @@ class _Sacct(Commands):
         (delimiter,) = (word.removeprefix("--delimiter=") for word in words if word.startswith("--delimiter="))
         return f"{delimiter.join(COLUMNS)}\n{_row('5', 'mallory', self.name, delimiter)}\n"
 
+    def run_up_to(self, most_bytes: int, *words: str) -> str:
+        if len(text := self.run(*words)) > most_bytes:
+            raise AnswerTooLong("sacct printed more than that")
+        return text
+
 
 def _row(job_id: str, user: str, name: str, delimiter: str) -> str:
     values = {"JobID": job_id, "User": user, "JobName": name, "State": "COMPLETED", "Submit": "1000"}
@@ -96,3 +101,23 @@ def test_times_are_moments_whatever_the_clock_did(days: float, asked: str | None
         assert sacct.asked["--starttime"] == (asked or f"uts{int(since_s)}")
     ended_jobs(sacct, 1_792_890_000.7, 1_792_890_600.2, ReadTally())
     assert (sacct.asked["--starttime"], sacct.asked["--endtime"]) == ("uts1792890000", "uts1792890600")
+
+
+def test_an_answer_that_memory_is_not_to_hold_ends_the_command() -> None:
+    commands = Commands(timeout_s=60)
+    assert commands.run_up_to(6, "printf", "123456") == "123456"
+    with pytest.raises(AnswerTooLong, match="yes printed more than"):
+        commands.run_up_to(1000, "yes")
+    with pytest.raises(UpdateRefused, match="no such span"):
+        commands.run_up_to(1000, "sh", "-c", "echo no such span >&2; exit 1")
+    with pytest.raises(SlurmUnavailable, match=r"gave no answer in 0\.2 s"):
+        commands.within(0.2).run_up_to(1000, "sleep", "60")
+    assert commands.calls == {"printf": 1, "yes": 1, "sh": 1, "sleep": 1}
+    assert commands.errors == {"yes": 1, "sh": 1, "sleep": 1}
+
+
+def test_only_the_shortest_span_is_read_whole() -> None:
+    sacct = _Sacct("a" * 100)
+    assert len(ended_jobs(sacct, 0.0, 600.0, ReadTally(), most_bytes=10).jobs) == 1
+    with pytest.raises(AnswerTooLong):
+        ended_jobs(sacct, 0.0, 3600.0, ReadTally(), most_bytes=10)

@@ -20,7 +20,14 @@ from rlallocd.slurm.pace import BackOff, Budget
 from rlallocd.slurm.sacct_windows import Span, span_of
 from rlallocd.slurm.scheduling_rules import SchedulingRules
 from rlallocd.slurm.slurm_commands import OTHER_CLUSTERS, Commands
-from rlallocd.slurm.slurm_errors import CommandDied, SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.slurm_errors import (
+    AnswerTooLong,
+    CommandDied,
+    SlurmError,
+    SlurmUnavailable,
+    UnexpectedAnswer,
+    UpdateRefused,
+)
 from rlallocd.slurm.slurm_records import (
     WITHOUT_GPU_UPDATES,
     AccountingRecord,
@@ -43,6 +50,7 @@ __all__ = [
     "WITHOUT_GPU_UPDATES",
     "AccountedRun",
     "AccountingRecord",
+    "AnswerTooLong",
     "AssociationRecord",
     "BackOff",
     "BatchJobs",

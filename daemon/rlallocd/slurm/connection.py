@@ -4,13 +4,13 @@ import importlib
 import importlib.metadata
 import logging
 from collections.abc import Callable, Sequence
-from typing import ParamSpec
+from typing import Final, ParamSpec
 
 from rlalloc.config import SlurmSection
 from rlalloc.history import ReadTally
 from rlallocd.slurm.accounting import accounting
 from rlallocd.slurm.control import Control
-from rlallocd.slurm.ended_jobs import EndedJobs, ended_jobs
+from rlallocd.slurm.ended_jobs import MOST_BYTES, EndedJobs, ended_jobs
 from rlallocd.slurm.generations import Capabilities, capabilities_of, generations, same_release
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
@@ -34,6 +34,8 @@ from rlallocd.slurm.will_run import WillRun
 _log = logging.getLogger(__name__)
 
 _Words = ParamSpec("_Words")
+_PATIENCE_S: Final = 120.0
+"""So long may a command take for which nobody waits."""
 
 
 class Slurm:
@@ -141,6 +143,11 @@ class Slurm:
     def ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
         """All jobs of the site that ended from ``since_s`` to ``until_s``, in one call."""
         return ended_jobs(self._commands, since_s, until_s, ReadTally())
+
+    def earlier_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        """The same for another thread, which can wait. Raises AnswerTooLong rather than fill the memory."""
+        patient = self._commands.within(max(_PATIENCE_S, self._commands.timeout_s))
+        return ended_jobs(patient, since_s, until_s, ReadTally(), MOST_BYTES)
 
     def _take_up(self, config: ControllerConfig) -> None:
         self.capabilities = capabilities_of(config.slurm_version)

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from rlalloc.history import COLUMNS, LogLines, ReadTally, read_sacct
@@ -16,6 +17,8 @@ FIRST_SPAN_S: Final = 3600.0
 _LONGEST_S: Final = 86400.0
 _FEW_CHARACTERS: Final = 2**21
 _MANY_CHARACTERS: Final = 2**24
+MOST_BYTES: Final = 2**23
+"""Of an answer that another thread reads beside the loop: some ten thousand jobs."""
 
 
 class EndedJobs(NamedTuple):
@@ -26,14 +29,21 @@ class EndedJobs(NamedTuple):
     characters: int
 
 
-def ended_jobs(commands: Commands, since_s: float, until_s: float, tally: ReadTally) -> EndedJobs:
+def ended_jobs(
+    commands: Commands, since_s: float, until_s: float, tally: ReadTally, most_bytes: int | None = None
+) -> EndedJobs:
     """All jobs that ended from ``since_s`` to ``until_s``, in one call. Raises SlurmError.
+
+    Where sacct prints more than ``most_bytes``, this raises AnswerTooLong, but not for a span that cannot be shorter.
 
     With states that are ends, sacct takes the times for those of the end (man sacct, --state). A job's name may hold
     any bytes: the delimiter is one that its user cannot know, so no name makes a row of somebody else's job.
     """
     delimiter = f"@{secrets.token_hex(4)}@"
-    text = commands.run(
+    run = commands.run
+    if most_bytes is not None and until_s - since_s > _SHORTEST_S:
+        run = partial(commands.run_up_to, most_bytes)
+    text = run(
         "sacct",
         *("--allusers", "--duplicates", "--parsable2", "--noconvert"),
         *(f"--delimiter={delimiter}", f"--format={','.join(COLUMNS)}", f"--state={','.join(sorted(ENDED_STATES))}"),

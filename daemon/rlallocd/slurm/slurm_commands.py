@@ -3,13 +3,14 @@
 import copy
 import os
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from rlallocd.slurm.slurm_errors import CommandDied, SlurmUnavailable, UnknownJob, UpdateRefused
+from rlallocd.slurm.slurm_errors import AnswerTooLong, CommandDied, SlurmUnavailable, UnknownJob, UpdateRefused
 
 _UNREACHABLE = (
     "Unable to contact slurm controller",
@@ -70,6 +71,10 @@ class Commands:
         """Return what the command printed. Raises SlurmUnavailable, or UpdateRefused with Slurm's own words."""
         return self._done(words).stdout
 
+    def run_up_to(self, most_bytes: int, *words: str) -> str:
+        """The same; where the command prints more than ``most_bytes``, it is ended, and this raises AnswerTooLong."""
+        return self._done(words, most_bytes=most_bytes).stdout
+
     def run_verbosely(self, *words: str) -> str:
         """Return what the command wrote to standard error. Raises SlurmUnavailable or UpdateRefused."""
         return self._done(words).stderr
@@ -94,9 +99,9 @@ class Commands:
             if said:
                 raise _refusal(words, said)
 
-    def _done(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def _done(self, words: Sequence[str], *, most_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
         with self._counted(words):
-            done = self._run(words)
+            done = self._run(words, most_bytes=most_bytes)
             if done.returncode < 0 and _name(words) == _UPDATE:
                 raise CommandDied(f"{_UPDATE} was ended by signal {-done.returncode}")
             if done.returncode:
@@ -116,15 +121,21 @@ class Commands:
         finally:
             self.took(command, time.monotonic() - called_s)
 
-    def _run(self, words: Sequence[str], standard_input: str = "") -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, words: Sequence[str], standard_input: str = "", most_bytes: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command, however it ends. Raises SlurmUnavailable."""
-        done = self._start(words, standard_input)
+        done = self._start(words, standard_input, most_bytes)
         if done.returncode and any(sign in _said(done) for sign in _UNREACHABLE):
             raise SlurmUnavailable(f"{words[0]}: {_said(done)}; is Slurm up?")
         return done
 
-    def _start(self, words: Sequence[str], standard_input: str) -> subprocess.CompletedProcess[str]:
+    def _start(
+        self, words: Sequence[str], standard_input: str, most_bytes: int | None
+    ) -> subprocess.CompletedProcess[str]:
         try:
+            if most_bytes is not None:
+                return self._bounded(words, most_bytes)
             return subprocess.run(
                 words,
                 env=self.environment,
@@ -141,6 +152,30 @@ class Commands:
             raise SlurmUnavailable(f"{words[0]} is not installed or not in PATH (Debian: slurm-client)") from err
         except OSError as err:
             raise SlurmUnavailable(f"{words[0]} cannot be run: {err.strerror or err}") from err
+
+    def _bounded(self, words: Sequence[str], most_bytes: int) -> subprocess.CompletedProcess[str]:
+        """Run a command of which no more than ``most_bytes`` are kept. Raises AnswerTooLong, TimeoutExpired."""
+        began_s = time.monotonic()
+        with subprocess.Popen(
+            words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            late = threading.Timer(self.timeout_s, process.kill)
+            late.daemon = True
+            late.start()
+            try:
+                printed = b"" if process.stdout is None else process.stdout.read(most_bytes + 1)
+                if len(printed) > most_bytes:
+                    process.kill()
+                    raise AnswerTooLong(f"{words[0]} printed more than {most_bytes >> 20} MiB")
+                complaint = b"" if process.stderr is None else process.stderr.read(most_bytes)
+                process.wait()
+            finally:
+                late.cancel()
+        if time.monotonic() - began_s >= self.timeout_s:
+            raise subprocess.TimeoutExpired(words, self.timeout_s)
+        return subprocess.CompletedProcess(
+            words, process.returncode, printed.decode(errors="replace"), complaint.decode(errors="replace")
+        )
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,40 @@
+"""How far back rlallocd has read the site's past: the position in the store, and what it says to people."""
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from rlalloc.config import Config
+from rlalloc.store import History
+
+IMPORTED: Final = "sacct"
+"""Under this name the store keeps until when ``rlalloc history import`` has asked sacct."""
+EARLIER: Final = "rlallocd back to"
+"""Under this name it keeps how far back rlallocd has."""
+_DAY_S: Final = 86400.0
+
+
+class EarlierReading(NamedTuple):
+    """All jobs that ended from ``reached_s`` on have been read; rlallocd reads back to ``goal_s``."""
+
+    now_s: float
+    reached_s: float
+    goal_s: float
+
+    @property
+    def unread_s(self) -> float:
+        """How much is still to be read; 0 at the end."""
+        return max(0.0, self.reached_s - self.goal_s)
+
+    def describe(self) -> str:
+        """How far it is, in one line."""
+        since = datetime.fromtimestamp(self.reached_s).astimezone()
+        read, of = (round((self.now_s - until_s) / _DAY_S) for until_s in (self.reached_s, self.goal_s))
+        return f"read back to {since.day} {since:%b %Y}: {min(read, of)} of {of} days"
+
+
+def earlier_reading(history: History, config: Config, now_s: float) -> EarlierReading | None:
+    """How far back rlallocd has read; None where it only adds jobs as they end. Raises StoreError."""
+    days = min(config.history.first_days, config.store.keep_history_days)
+    if not days or (reached_s := history.position(EARLIER)) is None:
+        return None
+    return EarlierReading(now_s, reached_s, now_s - days * _DAY_S)
