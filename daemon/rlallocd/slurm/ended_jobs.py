@@ -18,7 +18,7 @@ _LONGEST_S: Final = 86400.0
 _FEW_CHARACTERS: Final = 2**21
 _MANY_CHARACTERS: Final = 2**24
 MOST_BYTES: Final = 2**23
-"""Of an answer that another thread reads beside the loop: some ten thousand jobs."""
+"""Of an answer that another thread reads beside the loop: some seven thousand jobs."""
 
 
 class EndedJobs(NamedTuple):
