@@ -14,7 +14,13 @@ from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
+from rlallocd.candidates import (
+    Candidate,
+    as_first_submitted,
+    find_candidates,
+    find_deferred,
+    is_left_to_decide,
+)
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.daemon_state import FAILURES
 from rlallocd.decisions import Snapshot, decide, left_as_submitted
@@ -188,7 +194,7 @@ class Controller:
         """Leave the cluster clean: intercept no more, let deferred jobs go at once, and give nices back."""
         try:
             withdraw_intercept(self.config)
-            jobs = self._slurm.jobs()
+            jobs = as_first_submitted(self._slurm.jobs(), self._decided)
             self._let_go(self._deferred_without_update(jobs), "rlallocd stops")
             self._nice_decay.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
@@ -303,7 +309,7 @@ class Controller:
         self._profiles.read_into(self._family_runs.speeds, self.config)
         if self._readings.renew_partitions():
             self._take_up_mode()
-        jobs = self._readings.jobs()
+        jobs = as_first_submitted(self._readings.jobs(), self._decided)
         nodes = self._readings.nodes_beside(jobs)
         config = self._slurm.config
         snapshot = Snapshot(

@@ -32,7 +32,7 @@ _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig",
 """slurmctld may also say ``Reservation`` of a job that names no reservation, if others have reserved its nodes
 (ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c)."""
 JobKey = tuple[int, int]
-"""Id that sbatch printed, and submit second: a requeue makes that another one."""
+"""Id that sbatch printed, and submit second."""
 
 
 class _Sizes(NamedTuple):
@@ -53,7 +53,6 @@ class WaitsOfOurs:
         self._store = store
         self._applier = applier
         self._sizes: dict[JobKey, _Sizes | None] = {}
-        self._decided_as: dict[JobKey, JobKey] = {}
         self._fits: dict[JobKey, object] = {}
         self._passed_over_since_s: dict[JobKey, float] = {}
 
@@ -80,11 +79,8 @@ class WaitsOfOurs:
         found = dict(self._by_our_doing(resized, snapshot.site, interval_s)) if resized else {}
         if not found:
             return
-        decided_as = {key: self._decided_as.get(key, key) for key in found}
-        histories = self._store.histories(set(decided_as.values()))
-        self._applier.take_back_all(
-            [(key[0], histories[decided_as[key]], why) for key, why in found.items() if decided_as[key] in histories]
-        )
+        histories = self._store.histories(set(found))
+        self._applier.take_back_all([(key[0], histories[key], why) for key, why in found.items() if key in histories])
         self.forget(found)
 
     def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
@@ -103,20 +99,14 @@ class WaitsOfOurs:
         for key in self._sizes.keys() - waiting.keys():
             self._sizes.pop(key)
             self._fits.pop(key, None)
-            self._decided_as.pop(key, None)
         new = [key for key in waiting if key not in self._sizes]
         if not new:
             return
         self._sizes |= dict.fromkeys(new)
-        requeued = {key[0]: key for key in new if waiting[key].restarts}
         for job in self._store.sizes.of([job_id for job_id, _ in new]):
-            key = decided_as = job.job_id, int(job.submitted_s)
-            if job.applied is None or job.applied == job.asked:
-                continue
-            if key not in waiting and job.applied.gpu_type is not None:  # a requeue keeps the type, as Slurm keeps it
-                key = requeued.get(job.job_id, key)
-            if key in waiting:
-                self._sizes[key], self._decided_as[key] = _Sizes(job.asked, job.applied), decided_as
+            key = job.job_id, int(job.submitted_s)
+            if job.applied is not None and job.applied != job.asked and key in waiting:
+                self._sizes[key] = _Sizes(job.asked, job.applied)
 
     def _by_our_doing(
         self, resized: Sequence[tuple[JobKey, JobRecord, _Sizes]], site: SiteView, interval_s: float
@@ -152,10 +142,13 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
 
     A job for which Slurm finds no nodes is passed over in any size, unless its request would meet a reservation, too.
-    One for which a type was chosen was to start at once, and may be passed over at any moment.
+    One for which a type was chosen was to start at once, and may be passed over at any moment. A requeued job keeps
+    its size as long as some nodes can hold it.
     """
     if sizes.applied.gpu_type is not None:
         return True
+    if job.restarts:
+        return False
     in_queue = job.reason in _IN_QUEUE
     if job.reason not in _FOR_NODES or (in_queue and not _asks_for_more(*sizes)):
         return False

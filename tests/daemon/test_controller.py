@@ -173,6 +173,19 @@ def test_calls_of_sacct_are_in_the_budget(make: MakeController, store: Store) ->
     assert report.calls == sum(slurm.calls.values())
 
 
+@pytest.mark.parametrize(("state", "asks"), [("PENDING", False), ("RUNNING", False), ("COMPLETED", True)])
+def test_of_a_job_that_is_in_the_queue_again_nobody_asks_for_the_outcome(
+    make: MakeController, store: Store, state: str, *, asks: bool
+) -> None:
+    """Sacct calls its first run PREEMPTED, or NODE_FAIL: the job has not ended."""
+    job = pending_job(7, submitted_s=int(time.time()) - 1000)
+    store.add_decisions([msgspec.structs.replace(decision_for(job), decided_s=time.time())])
+    again = msgspec.structs.replace(job, state=state, restarts=1, submitted_s=job.submitted_s + 500)
+    slurm = SlurmInMemory([again])
+    make(slurm).cycle()
+    assert bool(slurm.calls["sacct"]) == asks
+
+
 def test_the_heartbeat_does_not_wait_for_slurmdbd(make: MakeController, store: Store, tmp_path: Path) -> None:
     """Outcomes can wait, jobs cannot."""
     store.add_decisions([msgspec.structs.replace(decision_for(pending_job(1)), decided_s=time.time())])
@@ -341,12 +354,15 @@ def test_a_job_that_slurmctld_could_never_start_is_not_let_go(
     assert entry.detail == "slurmctld says of the new size: not available"
 
 
+@pytest.mark.parametrize("restarts", [0, 1])
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(
-    make: MakeController, store: Store
+    make: MakeController, store: Store, restarts: int
 ) -> None:
-    job = pending_job(7, EIGHT, reason="BadConstraints", priority=0)
+    """Also from a job that was requeued, which gives it another submit time."""
+    now_s = int(time.time())
+    job = pending_job(7, EIGHT, reason="BadConstraints", priority=0, restarts=restarts, submitted_s=now_s - 1000)
     four = msgspec.structs.replace(EIGHT, gpus_per_node=4)
-    decision = msgspec.structs.replace(decision_for(job), request=four)
+    decision = msgspec.structs.replace(decision_for(job), request=four, decided_s=now_s - 1000)
     store.add_decisions([decision])
     begun = msgspec.structs.replace(
         APPLICATION,
@@ -360,7 +376,7 @@ def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(
         added_nice=None,
     )
     store.journal([begun])
-    slurm = SlurmInMemory([job])
+    slurm = SlurmInMemory([msgspec.structs.replace(job, submitted_s=job.submitted_s + 500 * restarts)])
     make(slurm).cycle()
     assert slurm.calls["scontrol update"] > 0
     assert [each.state for each in store.open_applications()] == ["restoring"]

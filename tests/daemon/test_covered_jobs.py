@@ -244,6 +244,18 @@ def test_a_requeued_job_keeps_its_size_and_its_decision(ours: Installation) -> N
     assert story["outcome"]["state"] == "COMPLETED"
 
 
+def test_a_requeued_job_that_is_left_alone_gets_its_request_back(ours: Installation) -> None:
+    """Slurm gives it another submit time."""
+    job_id = ours.submit(SCRIPT + "sleep 600\n", *SIZE, "--requeue")
+    ours.site.wait_for_states([job_id], {"RUNNING"}, timeout_s=120)
+    ours.site.run(["scontrol", "requeuehold", str(job_id)])
+    ours.site.wait_for_states([job_id], {"PENDING"})
+    done = ours.site.run([PROGRAMS / "rlalloc", "off", str(job_id), "--config", str(ours.config_path)])
+    assert "it has its request back: 1 node x 2 GPUs" in " ".join(done.split())
+    assert REQUEST in _tres(ours, job_id)
+    ours.site.run(["scancel", str(job_id)])
+
+
 def test_comments_are_added_to_and_never_replaced(ours: Installation) -> None:
     job_id = ours.submit(SCRIPT, *SIZE, "--hold", "--comment=mine")
     decision = ours.decision(job_id)

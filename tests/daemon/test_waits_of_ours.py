@@ -141,7 +141,7 @@ def test_a_type_is_given_up_whatever_nodes_a_job_waits_for(store: Store) -> None
 
 @pytest.mark.parametrize("typed", [True, False])
 def test_a_requeued_job_does_not_wait_for_the_type_that_was_chosen_for_it(store: Store, *, typed: bool) -> None:
-    """Its record has another submission time. A size that has no type stays with a requeued job."""
+    """A size that has no type stays with a requeued job, as long as a node can hold it."""
     resized(
         store,
         FOUR,
@@ -150,12 +150,13 @@ def test_a_requeued_job_does_not_wait_for_the_type_that_was_chosen_for_it(store:
     applier = Applier()
     waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
     node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 4))
-    for restarts, taken in ((0, []), (1, [7] if typed else [])):
-        job = pending_job(7, reason="Priority", partition="gpu", gpu_type="", submitted_s=5000, restarts=restarts)
-        for at_s in (0.0, INTERVAL_S + 1):
-            waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
-        assert [job_id for job_id, _ in applier.taken] == taken
-        waits.forget([(7, 5000)])
+    job = pending_job(7, reason="Priority", partition="gpu", gpu_type="", restarts=1)
+    for at_s in (0.0, INTERVAL_S + 1):
+        waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == ([7] if typed else [])
+    too_small = msgspec.structs.replace(node, devices=gpus("a100", 4, 4))
+    waits.give_back(Snapshot(INTERVAL_S + 2, (job,), (too_small,), {}, None), INTERVAL_S)
+    assert applier.taken
 
 
 @pytest.mark.parametrize("reason", ["ReqNodeNotAvail", "Reservation", "Resources"])
