@@ -23,6 +23,7 @@ from rlalloc.run_time import RunTimeEstimate
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate
 from rlallocd.decisions import Snapshot, decide
+from rlallocd.garbage_collection import collect_rarely
 from rlallocd.job_tag import read_tag
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
@@ -69,6 +70,7 @@ class BaselineAgent:
 
 def main() -> None:
     """Print a table."""
+    collect_rarely()
     print(f"{'jobs':>8} {'new':>6} {'constraints':>12} {'limits':>7} {'a second':>9}")
     for queued, new, constraints, limits in CASES:
         best_s = min(seconds_of(queued, new, constraints, seed, limits) for seed in range(3))

@@ -29,6 +29,7 @@ from rlalloc.devices import Device, NodeDevices
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
+from rlallocd.garbage_collection import collect_rarely
 from rlallocd.slurm import (
     AccountingRecord,
     ControllerConfig,
@@ -189,6 +190,7 @@ def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool)
 
     The others: after all priorities have changed, after a job has ended, and with a burst of new jobs.
     """
+    collect_rarely()
     random = np.random.default_rng(0)
     commands = ReplayedCommands(running, mixed=mixed)
     site = [_node(number, random, mixed=mixed) for number in range(nodes)]

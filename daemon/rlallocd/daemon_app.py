@@ -19,6 +19,7 @@ from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
 from rlallocd.daemon_state import StateFile
+from rlallocd.garbage_collection import collect_rarely
 from rlallocd.installation_metrics import InstallationMetrics
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept
 from rlallocd.metrics_server import MetricsServer, serve_metrics
@@ -44,6 +45,7 @@ def run(path: Path) -> None:
         config = load_config(path)
         configure_logging(config.log_level, "rlallocd")
         _refuse_other_clusters(os.environ)
+        collect_rarely()
         with (
             closing(RuntimeFiles(config)) as files,
             closing(AgentClient.of(config.agent, signals)) as agent,
