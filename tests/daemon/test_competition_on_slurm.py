@@ -1,6 +1,7 @@
 """A real site of many kinds of nodes: sizes in slices and shards, several partitions, and who competes."""
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -59,7 +60,12 @@ def busy_site() -> Iterator[Site]:
         nodes=2,
         other_nodes=NODES,
         partitions=PARTITIONS,
-        scheduler_parameters={"bf_max_job_test": "77", "bf_window": "2880", "bf_max_job_user": "2"},
+        scheduler_parameters={
+            "bf_max_job_test": "3",
+            "bf_node_space_size": "1000",  # else as small as bf_max_job_test, which ends a pass earlier
+            "bf_window": "2880",
+            "bf_max_job_user": "2",
+        },
         extra_slurm_conf={
             "PreemptType": "preempt/qos",
             "PreemptMode": "REQUEUE",
@@ -144,7 +150,7 @@ def free_gpus(view: ClusterView) -> list[float]:
 
 def test_how_slurmctld_schedules_is_read(slurm: Slurm) -> None:
     assert slurm.config.scheduling == SchedulingRules(
-        bf_max_job_test=77, bf_max_job_user=2, bf_window_s=2880 * 60, preempts_by="qos", resume_timeout_s=300
+        bf_max_job_test=3, bf_max_job_user=2, bf_window_s=2880 * 60, preempts_by="qos", resume_timeout_s=300
     )
 
 
@@ -217,6 +223,47 @@ def test_backfill_starts_nobody_who_is_one_too_many_of_a_user(site: Site, slurm:
     assert backfill.reaches(msgspec.structs.replace(mine[-1], user=OTHER, job_id=third + 1))
     held_by(site, OTHER, *one)
     assert reason(site, third) == "Priority"
+
+
+def test_backfill_starts_nobody_behind_the_last_job_that_it_looks_at(site: Site, slurm: Slurm) -> None:
+    """bf_max_job_test: the fourth job stays behind beside a free node, and starts once it is the third."""
+    held_by(site, OTHER, "-N1", "--exclusive", "--mem=1G")
+    both = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+    one = ("--time=1", "-N1", "--gpus-per-node=1", "-c1", "--mem=1G")
+    queue = [site.sbatch(SLEEPS, user=user, options=both) for user in (USER, USER, OTHER)]
+    queue.append(site.sbatch(SLEEPS, user=OTHER, options=one))
+    wait_until(lambda: reason(site, queue[-1]) == "Priority", what="the fourth waits", timeout_s=60)
+    passes = backfill_passes(site)
+    now = snapshot(slurm)
+    backfill = now.views(CONFIG).backfill
+    waiting = sorted((job for job in now.jobs if job.job_id in queue), key=lambda job: queue.index(job.job_id))
+    assert [backfill.reaches(job) for job in waiting] == [True, True, True, False]
+    site.run(["scontrol", "update", f"JobId={queue[0]}", "Comment=changed"])  # else there is no other pass
+    wait_until(lambda: backfill_passes(site) > passes, what="another pass of backfill", timeout_s=60)
+    assert reason(site, queue[-1]) == "Priority"
+    site.run(["scancel", str(queue[1])])
+    site.wait_for_states([queue[-1]], {"RUNNING"}, timeout_s=120)
+
+
+def test_a_node_is_in_use_for_a_job_that_would_run_into_its_maintenance(site: Site, slurm: Slurm) -> None:
+    """Until the maintenance ends; one that ends before it begins has the node at once."""
+    size = ("-w", "n1", "-N1", "--gpus-per-node=8", "-c8", "--mem=8G")
+    begins_s = time.time() + 600
+    words = ("StartTime=now+10minutes", "Duration=30", "Nodes=n1", "Users=root", "Flags=MAINT")
+    site.run(["scontrol", "create", "reservation", "ReservationName=maintenance", *words])
+    try:
+        view = seen_by(site, slurm, USER, *WHOLE_NODE)
+        assert sorted(free_gpus(view)) == [0, 8]
+        assert view.releases[:, 1].tolist() == [8]
+        assert view.releases[0, 0] == pytest.approx(begins_s + 1800 - time.time(), abs=60)
+        assert free_gpus(seen_by(site, slurm, USER, "--time=5", *WHOLE_NODE)) == [8, 8]
+        long = site.sbatch(SLEEPS, user=USER, options=size)
+        wait_until(lambda: reason(site, long).startswith("ReqNodeNotAvail"), what="the long one waits", timeout_s=60)
+        held_by(site, USER, "--time=5", *size)
+        assert site.job_states([long]) == {str(long): "PENDING"}
+    finally:
+        site.run(["scancel", "--user", USER])
+        site.run(["scontrol", "delete", "ReservationName=maintenance"])
 
 
 def test_a_node_of_one_users_jobs_is_in_use_for_others(site: Site, slurm: Slurm) -> None:
@@ -401,6 +448,13 @@ def test_a_node_that_is_powered_down_is_open_once_it_has_booted(site: Site, slur
 def reason(site: Site, job_id: int) -> str:
     """Why a job waits."""
     return site.run(["squeue", "--noheader", f"--jobs={job_id}", "--format=%r"]).strip()
+
+
+def backfill_passes(site: Site) -> int:
+    """How many slurmctld has made."""
+    found = re.search(r"Total cycles: (\d+)", site.run(["sdiag"]).partition("Backfilling stats")[2])
+    assert found is not None
+    return int(found[1])
 
 
 def exactly(seconds: float) -> KnownRunTime:
