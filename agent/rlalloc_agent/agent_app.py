@@ -7,12 +7,9 @@ import argparse
 import contextlib
 import logging
 import os
-import signal
-import socket
 import sys
 from collections import Counter
 from pathlib import Path
-from types import FrameType
 
 import torch
 import zmq
@@ -22,49 +19,12 @@ from rlalloc.config import DEFAULT_PATH, Config, load_config
 from rlalloc.curve_keys import agent_keys
 from rlalloc.errors import ConfigError, PolicyError
 from rlalloc.logs import configure_logging
+from rlalloc.process_signals import ProcessSignals
 from rlalloc.service import notify
 from rlalloc_agent.policy_server import PolicyServer
 from rlalloc_agent.served_policy import ServedPolicy
 
 log = logging.getLogger(__name__)
-
-
-class Signals:
-    """What the signals of this process asked for. A signal makes ``wake`` readable until ``heard`` is called."""
-
-    def __init__(self) -> None:
-        self.stop = False
-        self.reload = False
-        self._bell, self._hammer = socket.socketpair()
-        for end in (self._bell, self._hammer):
-            end.settimeout(0)
-        self._previous_fd = signal.set_wakeup_fd(self._hammer.fileno(), warn_on_full_buffer=False)
-        handlers = {signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGHUP: self._on_reload}
-        self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-
-    @property
-    def wake(self) -> int:
-        """The file descriptor that a poll has to watch, so that a signal ends it."""
-        return self._bell.fileno()
-
-    def heard(self) -> None:
-        """Take note of the signals so far."""
-        with contextlib.suppress(BlockingIOError):
-            self._bell.recv(64)
-
-    def close(self) -> None:
-        """Give the signals back to whoever had them."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._previous_fd)
-        self._bell.close()
-        self._hammer.close()
-
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self.stop = True
-
-    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
-        self.reload = True
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -78,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     configure_logging(config.log_level, "rlalloc-agent")
     try:
-        with contextlib.closing(Signals()) as signals:
+        with contextlib.closing(ProcessSignals()) as signals:
             run(config, signals)
     except PolicyError as err:
         log.error("cannot serve: %s", err)  # noqa: TRY400 - the text says what to do
@@ -88,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
 
 
-def run(config: Config, signals: Signals) -> None:
+def run(config: Config, signals: ProcessSignals) -> None:
     """Serve policies as ``config`` says until a signal.
 
     Raises ConfigError (TCP without keys), PolicyError or zmq.ZMQError if that cannot be.

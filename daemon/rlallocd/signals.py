@@ -1,21 +1,11 @@
-"""Signals to rlallocd, and waiting that a signal ends at once.
+"""Signals to rlallocd, and waiting that a signal ends at once."""
 
-Python and pyzmq go on with a poll that a signal has interrupted (PEP 475). So the signal also makes a socket readable
-which each of our polls watches.
-"""
-
-import contextlib
 import math
-import signal
-import socket
-from types import FrameType
-from typing import Final
 
 import zmq
 
 from rlalloc.errors import RlallocError
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+from rlalloc.process_signals import ProcessSignals
 
 
 class Stopping(RlallocError):
@@ -46,41 +36,16 @@ class Waiter:
         """Add what else ends a wait."""
 
 
-class Signals(Waiter):
-    """What SIGTERM and SIGINT (``stop``) and SIGHUP (``reload``) asked for. Only the main thread may make one."""
-
-    def __init__(self) -> None:
-        self.stop = False
-        self.reload = False
-        self._bell, self._hammer = socket.socketpair()
-        for end in (self._bell, self._hammer):
-            end.settimeout(0)
-        self._previous_fd = signal.set_wakeup_fd(self._hammer.fileno(), warn_on_full_buffer=False)
-        self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
+class Signals(ProcessSignals, Waiter):
+    """The signals to this process; each ends a wait."""
 
     def wait(
         self, timeout_s: float, ready: "zmq.Socket[bytes] | int | None" = None, events: int = zmq.POLLIN
     ) -> bool:
         """As ``Waiter.wait``; a signal ends the wait."""
         found = super().wait(timeout_s, ready, events)
-        with contextlib.suppress(BlockingIOError):
-            while self._bell.recv(64):
-                pass
+        self.heard()
         return found
 
-    def close(self) -> None:
-        """Give the signals back to whoever had them."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._previous_fd)
-        self._bell.close()
-        self._hammer.close()
-
     def _watch(self, poller: zmq.Poller) -> None:
-        poller.register(self._bell.fileno(), zmq.POLLIN)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self.reload = True
-        else:
-            self.stop = True
+        poller.register(self.wake, zmq.POLLIN)

@@ -17,8 +17,9 @@ import pytest
 
 from rlalloc.config import load_config
 from rlalloc.messages import AgentState
+from rlalloc.process_signals import ProcessSignals
 from rlalloc_agent import policy_server
-from rlalloc_agent.agent_app import Signals, run
+from rlalloc_agent.agent_app import run
 from tests.agent.running_server import ask, client
 
 PROGRAM = [sys.executable, "-c", "from rlalloc_agent.agent_app import main; main()"]
@@ -90,7 +91,7 @@ def test_a_signal_ends_a_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         f"agent: {{endpoint: 'ipc://{tmp_path}/agent.sock'}}\npolicy: {{directory: {tmp_path}/policies}}\n"
     )
     kill = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
-    with contextlib.closing(Signals()) as signals:
+    with contextlib.closing(ProcessSignals()) as signals:
         started_s = time.monotonic()
         kill.start()
         run(load_config(path), signals)
