@@ -98,6 +98,9 @@ def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Appli
     where scontrol cannot repeat the request in its own terms. So it does where NumCPUs is another and the total is
     not: an update of NumNodes that Slurm refuses leaves a NumCPUs that no node holds with the tasks of the decided
     size.
+
+    ``changes_of_others.kept_changes`` cannot keep CPUs per task between ours and the request's; here they were set
+    after our size had been verified, so no plugin has made them from ours.
     """
     entry, last = restoration_of(begun, why), begun[-1]
     asked, before, ours = job.fields, record_before(entry), last.intended
