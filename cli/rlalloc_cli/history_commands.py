@@ -8,15 +8,15 @@ from typing import Annotated, Final
 
 import typer
 
-from rlalloc.config import DEFAULT_PATH, Config, load_config
-from rlalloc.errors import ConfigError, RlallocError
+from rlalloc.config import DEFAULT_PATH
+from rlalloc.errors import RlallocError
 from rlalloc.history import LogFormat
 from rlalloc.history.log_import import opened
 from rlalloc.store import Store
+from rlalloc_cli.config_option import ConfigOption, loaded_config
 from rlalloc_cli.history_evaluate import history_evaluate
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
-ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 TIME_FORMATS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
 
 history_app = typer.Typer(no_args_is_help=True, help="Import and show the jobs of the site that have ended.")
@@ -56,7 +56,7 @@ def history_import(
 
     if file is not None and (starttime or endtime):
         fail("--starttime and --endtime apply to sacct, not to FILE: leave out FILE or these options", code=2)
-    loaded = _load(config)
+    loaded = loaded_config(config)
     since_s = starttime.astimezone().timestamp() if starttime else None
     until_s = endtime.astimezone().timestamp() if endtime else time.time() - SETTLED_AFTER_S
     if since_s is not None and since_s >= until_s:
@@ -103,7 +103,7 @@ def history_show(
     from rlalloc_cli.history_plot import plot_limits
     from rlalloc_cli.history_show import print_summary
 
-    loaded = _load(config)
+    loaded = loaded_config(config)
     try:
         with closing(Store(loaded.store.url, read_only=True)) as store:
             found, spans = summarize(store.history.past_jobs())
@@ -124,10 +124,3 @@ def history_show(
             plot_limits(spans, plot)
         except (OSError, ValueError) as err:
             fail(f"cannot draw {plot}: {err}; name a file that ends in .png, .svg or .pdf", code=1)
-
-
-def _load(path: Path) -> Config:
-    try:
-        return load_config(path)
-    except ConfigError as err:
-        fail(str(err), code=2)

@@ -10,15 +10,15 @@ from typing import Annotated, Final, Literal
 import typer
 from rich.table import Table
 
-from rlalloc.config import DEFAULT_PATH, load_config
+from rlalloc.config import DEFAULT_PATH
 from rlalloc.errors import ConfigError
+from rlalloc_cli.config_option import ConfigOption, loaded_config
 from rlalloc_cli.terminal import CONSOLE, fail
 
 keys_app = typer.Typer(
     no_args_is_help=True, help="Make and show the keys for an agent on another host (CURVE over TCP)."
 )
 
-_ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 _USERS: Final = {"daemon": "rlallocd", "agent": "rlalloc"}
 """As whom the units run, which read the secret keys."""
 _GROUP: Final = "rlalloc"
@@ -31,12 +31,12 @@ def make(
     owner: Annotated[
         str | None, typer.Option(help="The user of the service (default: that of its unit).", show_default=False)
     ] = None,
-    config: _ConfigOption = DEFAULT_PATH,
+    config: ConfigOption = DEFAULT_PATH,
 ) -> None:
     """Make the key pair of daemon or agent in agent.keys. Existing keys are never replaced."""
     from rlalloc.curve_keys import CLIENTS, make_pair
 
-    directory = _directory(config)
+    directory = loaded_config(config).agent.keys
     try:
         user = _uid(owner or _USERS[side], required=owner is not None)
         _make_directory(directory)
@@ -53,11 +53,12 @@ def make(
 
 
 @keys_app.command("show")
-def show(*, config: _ConfigOption = DEFAULT_PATH) -> None:
+def show(*, config: ConfigOption = DEFAULT_PATH) -> None:
     """Show the keys of this host: whose they are, and who may read them. Exit 1 if TCP is set and one is missing."""
     from rlalloc.curve_keys import check_keys
 
-    directory = _directory(config)
+    loaded = loaded_config(config)
+    directory = loaded.agent.keys
     table = Table(box=None, pad_edge=False)
     for heading in ("file", "owner", "mode", "public key"):
         table.add_column(heading, no_wrap=True)
@@ -72,16 +73,9 @@ def show(*, config: _ConfigOption = DEFAULT_PATH) -> None:
     if table.row_count:
         CONSOLE.print(table, soft_wrap=True)
     try:
-        check_keys(load_config(config).agent)
+        check_keys(loaded.agent)
     except ConfigError as err:
         fail(str(err), code=1)
-
-
-def _directory(config: Path) -> Path:
-    try:
-        return load_config(config).agent.keys
-    except ConfigError as err:
-        fail(str(err), code=2)
 
 
 def _make_directory(directory: Path) -> None:

@@ -10,20 +10,16 @@ import msgspec
 import typer
 
 from rlalloc import __version__
-from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
+from rlalloc.config import DEFAULT_PATH, config_as_yaml
 from rlalloc.errors import ConfigError, RlallocError, StoreError
 from rlalloc.store.database import without_secrets
+from rlalloc_cli.config_option import ConfigForAllOption, exit_on_errors, loaded_config
 from rlalloc_cli.history_commands import history_app
 from rlalloc_cli.keys_commands import keys_app
 from rlalloc_cli.policy import policy_app
 from rlalloc_cli.profile_commands import profile_app
 from rlalloc_cli.report.report_command import report
 from rlalloc_cli.terminal import CONSOLE, complain, escape_what_cannot_be_printed, fail
-
-ConfigOption = Annotated[
-    Path, typer.Option("--config", envvar="RLALLOC_CONFIG", readable=False, help="The configuration file.")
-]
-"""Not checked to be readable: ordinary users ask rlallocd instead."""
 
 _TRAINER: Final = ("rlalloc_trainer", "rlalloc_simulator")
 _TRAINER_EXTRA: Final = "trainer"
@@ -84,7 +80,7 @@ def explain(
         bool, typer.Option("--verbose", "-v", help="Also what the policy saw, all bounds and all steps.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one element per decision.")] = False,
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Show what a job asked for and got, why, and what came of it. Users may ask about their own jobs."""
     from rlalloc_cli.explain import print_story, story_as_json
@@ -93,14 +89,10 @@ def explain(
     from rlalloc_cli.running_job import how_long_on
     from rlalloc_cli.undecided import why_undecided
 
-    try:
+    with exit_on_errors():
         story = story_for_me(config, job_id)
         if not story:
             fail(f"no decision for job {job_id}: {why_undecided(job_id, settings_for_me(config))}", code=1)
-    except ConfigError as err:
-        fail(str(err), code=2)
-    except RlallocError as err:
-        fail(str(err), code=1)
     if json:
         typer.echo(story_as_json(story))
     elif verbose:
@@ -123,7 +115,7 @@ def off(
         bool, typer.Option("--all", help="The whole site: decide and change nothing until `rlalloc on`.")
     ] = False,
     reason: Annotated[str, typer.Option("--reason", "--why", help="Why, for the log; --all needs it.")] = "",
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Give a pending job its request back and leave it alone, or switch rlalloc off for the whole site.
 
@@ -136,32 +128,24 @@ def off(
         fail("name a job, or switch the whole site off with --all --why TEXT", code=2)
     if everything and not reason.strip():
         fail("say why with --why TEXT: status and the log show it to others", code=2)
-    try:
+    with exit_on_errors():
         if job_id is None:
             CONSOLE.print(switch_site(config, reason, off=True))
         else:
             CONSOLE.print(leave_alone_for_me(config, job_id, reason))
-    except ConfigError as err:
-        fail(str(err), code=2)
-    except RlallocError as err:
-        fail(str(err), code=1)
 
 
 @app.command()
 def on(
     *,
     reason: Annotated[str, typer.Option("--reason", "--why", help="Why, for the log.")] = "",
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Switch rlalloc on again after `rlalloc off --all`. Only root and SlurmUser may do so."""
     from rlalloc_cli.switch_command import switch_site
 
-    try:
+    with exit_on_errors():
         CONSOLE.print(switch_site(config, reason, off=False))
-    except ConfigError as err:
-        fail(str(err), code=2)
-    except RlallocError as err:
-        fail(str(err), code=1)
 
 
 @app.command()
@@ -175,7 +159,7 @@ def check(
     gpu: Annotated[
         str | None, typer.Option(metavar="TYPE", help="The type of GPU, such as a100-80, if the script names none.")
     ] = None,
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Show how a batch script is read and which GPU counts its job may get, given what its model needs.
 
@@ -184,12 +168,15 @@ def check(
     from rlalloc_cli.check import print_report, report_on
     from rlalloc_cli.own_jobs import settings_for_me
 
-    try:
+    with exit_on_errors():
         loaded = settings_for_me(config)
-    except ConfigError as err:
-        fail(str(err), code=2)
-    except RlallocError as err:
-        fail(str(err), code=1)
+        report = report_on(_read_script(script), loaded, gpus_per_node, gpu)
+        print_report(report)
+        if report.mistakes:
+            fail("; ".join(report.mistakes), code=1)
+
+
+def _read_script(script: Path) -> bytes:
     try:
         with script.open("rb") as file:
             text = file.read(_LARGEST_SCRIPT_BYTES + 1)
@@ -199,21 +186,13 @@ def check(
         fail(
             f"{script}: larger than the 4 MiB that sbatch takes by default (max_script_size): no batch script", code=2
         )
-    try:
-        report = report_on(text, loaded, gpus_per_node, gpu)
-        print_report(report)
-        if report.mistakes:
-            fail("; ".join(report.mistakes), code=1)
-    except ConfigError as err:
-        fail(str(err), code=2)
-    except RlallocError as err:
-        fail(str(err), code=1)
+    return text
 
 
 @app.command()
 def status(
     *,
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Show the state of daemon, agent, policy, trainer and store on one screen. Exit 1 if something is wrong.
 
@@ -223,7 +202,7 @@ def status(
     from rlalloc_cli.status import print_daemon_status, print_status
 
     try:
-        well = print_status(_load(config)) if may_read(config) else print_daemon_status(*state_for_me())
+        well = print_status(loaded_config(config)) if may_read(config) else print_daemon_status(*state_for_me())
         if not well:
             raise typer.Exit(1)
     except RlallocError as err:
@@ -235,7 +214,7 @@ def watch(
     *,
     every: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between two updates.")] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Print the screen once and exit.")] = False,
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Show how many jobs wait, and the status, and update both until q or Ctrl-C.
 
@@ -243,7 +222,7 @@ def watch(
     """
     from rlalloc_cli.watch import watch as watch_until_told
 
-    if not watch_until_told(_load(config), every, once=once):
+    if not watch_until_told(loaded_config(config), every, once=once):
         raise typer.Exit(1)
 
 
@@ -259,14 +238,14 @@ def doctor(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Check the live site end to end and print each finding with its remedy. Exit 1 for a FAIL, 3 for a WARN."""
     from rlalloc_cli.doctor.doctor_checks import all_findings, findings_on_nodes
     from rlalloc_cli.doctor.doctor_report import EXIT, findings_as_json, print_findings
     from rlallocd.checks.finding import worst
 
-    loaded = _load(config)
+    loaded = loaded_config(config)
     try:
         on_nodes = [] if nodes is None else findings_on_nodes(loaded, nodes)
     except RlallocError as err:
@@ -311,7 +290,7 @@ def needs(
 def config_check(
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Check the file alone, and ask Slurm nothing.")] = False,
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Check the configuration file, and that it fits the site. Exit 2 if the file is wrong, 1 if it does not fit."""
     from rlalloc_cli.doctor.doctor_report import print_findings
@@ -319,7 +298,7 @@ def config_check(
     from rlallocd.checks.site_checks import daemon_user, site_findings
     from rlallocd.slurm import Commands
 
-    loaded = _load(config)
+    loaded = loaded_config(config)
     try:
         from rlalloc.curve_keys import check_keys
         from rlalloc.store.database import check_url
@@ -347,21 +326,14 @@ def config_check(
 def config_show(
     *,
     secrets: Annotated[bool, typer.Option("--secrets", help="Show passwords, too.")] = False,
-    config: ConfigOption = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Print the complete configuration, defaults included, with passwords as ***."""
-    loaded = _load(config)
+    loaded = loaded_config(config)
     if not secrets:
         store = msgspec.structs.replace(loaded.store, url=without_secrets(loaded.store.url))
         loaded = msgspec.structs.replace(loaded, store=store)
     typer.echo(config_as_yaml(loaded), nl=False)
-
-
-def _load(path: Path) -> Config:
-    try:
-        return load_config(path)
-    except ConfigError as err:
-        fail(str(err), code=2)
 
 
 def mount_trainer() -> None:

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rlalloc.config import DEFAULT_PATH, load_config
-from rlalloc.errors import ConfigError, PolicyError
+from rlalloc.config import DEFAULT_PATH
+from rlalloc.errors import PolicyError
 from rlalloc.local_times import local_time
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
 from rlalloc.run_as_owner import login_name, run_as_owner_of
+from rlalloc_cli.config_option import ConfigOption, exit_on_errors, loaded_config
 from rlalloc_cli.terminal import CONSOLE, fail
 
-ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads `rlalloc policy list` later.")]
 policy_app = typer.Typer(no_args_is_help=True, help="List policy versions, or choose the one in use.")
 
@@ -26,10 +26,8 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
     table = Table()
     for heading in ("version", "in use", "created", "parent", "verdict of the gate", "last put in use"):
         table.add_column(heading, overflow="fold")
-    try:
+    with exit_on_errors():
         latest = {change.version: change for change in store.promotions()}
-    except PolicyError as err:
-        fail(str(err), code=1)
     current = store.current() or SHIPPED_NAME
     for version in dict.fromkeys((SHIPPED_NAME, *store.versions(), current)):  # the current one may be gone
         row = _manifest_cells(store, version)
@@ -59,7 +57,7 @@ def policy_promote(
     if force and not reason.strip():
         fail("--force needs --reason TEXT", code=2)
     store = _store_to_change(config)
-    try:
+    with exit_on_errors():
         refusal = None if version == SHIPPED_NAME else store.manifest(version).refusal
         if refusal is not None and not force:
             fail(
@@ -67,8 +65,6 @@ def policy_promote(
                 code=1,
             )
         store.promote(version, by=login_name(), reason=_one_line(reason), forced=refusal is not None)
-    except PolicyError as err:
-        fail(str(err), code=1)
     _tell(store)
 
 
@@ -76,10 +72,8 @@ def policy_promote(
 def policy_rollback(reason: ReasonOption = "", config: ConfigOption = DEFAULT_PATH) -> None:
     """Put the version before the current one in use again. Again goes back one more."""
     store = _store_to_change(config)
-    try:
+    with exit_on_errors():
         store.roll_back(by=login_name(), reason=_one_line(reason))
-    except PolicyError as err:
-        fail(str(err), code=1)
     _tell(store)
 
 
@@ -124,7 +118,4 @@ def _store_to_change(path: Path) -> PolicyStore:
 
 
 def _store(path: Path) -> PolicyStore:
-    try:
-        return PolicyStore(load_config(path).policy.directory)
-    except ConfigError as err:
-        fail(str(err), code=2)
+    return PolicyStore(loaded_config(path).policy.directory)

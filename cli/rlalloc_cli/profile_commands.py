@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import typer
 
 from rlalloc.config import DEFAULT_PATH, load_config
-from rlalloc.errors import ConfigError, ProfileError, RlallocError
+from rlalloc.errors import ProfileError, RlallocError
+from rlalloc_cli.config_option import ConfigOption, exit_on_errors
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
-ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 PlotOption = Annotated[Path | None, typer.Option(help="Also draw the points into this file (.png, .svg, .pdf).")]
 ProfileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A profile.")]
 
@@ -128,10 +128,8 @@ def profile_show(file: ProfileArgument, *, plot: PlotOption = None) -> None:
     from rlalloc.speed.profile_file import read_profile
     from rlalloc_cli.profile_show import draw_or_fail, print_profile
 
-    try:
+    with exit_on_errors():
         profile = read_profile(file)
-    except ProfileError as err:
-        fail(str(err), code=1)
     print_profile(profile)
     if plot is not None:
         draw_or_fail(profile, plot)
@@ -142,9 +140,5 @@ def profile_install(file: ProfileArgument, *, config: ConfigOption = DEFAULT_PAT
     """Check a profile and copy it to speed.profiles. rlallocd uses it within a minute."""
     from rlalloc_cli.profile_install import install
 
-    try:
+    with exit_on_errors():
         CONSOLE.print(install(file, load_config(config).speed.profiles), soft_wrap=True)
-    except ConfigError as err:
-        fail(str(err), code=2)
-    except ProfileError as err:
-        fail(str(err), code=1)

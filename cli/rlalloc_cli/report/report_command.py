@@ -9,6 +9,7 @@ import typer
 from rlalloc.config import DEFAULT_PATH
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.shared_files import replace_file
+from rlalloc_cli.config_option import ConfigForAllOption
 from rlalloc_cli.terminal import fail
 
 _LIST = "LIST"
@@ -48,9 +49,7 @@ def report(  # noqa: PLR0913 (one argument per option)
     ] = False,
     totals: Annotated[bool, typer.Option("--totals", help="Print totals only.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    config: Annotated[
-        Path, typer.Option("--config", envvar="RLALLOC_CONFIG", readable=False, help="The configuration file.")
-    ] = DEFAULT_PATH,
+    config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
     """Show what jobs asked for, got and used, and what rlalloc decided. Users get a report of their own jobs."""
     from rlalloc_cli.report.report_fields import DEFAULT_FORMAT, FieldError, fields_of
