@@ -8,6 +8,7 @@ import msgspec
 
 from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
+from rlalloc.job import Allocation
 from rlalloc.past_job import ENDED_STATES
 from rlalloc.store import Decision, JobHistory, Outcome
 from rlallocd.decisions import executed_shares
@@ -47,7 +48,8 @@ def outcomes_of(
     found = []
     for job in jobs:
         decision = job.in_force
-        parts = _last_runs(by_job[decision.job_id], int(decision.submitted_s))
+        runs = _last_runs(by_job[decision.job_id], int(decision.submitted_s))
+        parts = [_with_gpus(run, job.size) for run in runs]
         if parts and all(part.state in ENDED_STATES and part.ended_s is not None for part in parts):
             found.append(_outcome(decision, parts, objective, plugin_failed, applied=job.applied))
     return tuple(found)
@@ -67,6 +69,11 @@ def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[Ac
         elif record.submitted_s == submitted_s or (before is not None and before.state in _RUN_AGAIN):
             runs[record.part] = record
     return list(runs.values())
+
+
+def _with_gpus(run: AccountingRecord, size: Allocation) -> AccountingRecord:
+    """The same run with the GPUs of its ``size`` where it held nodes and Slurm accounts no GPUs (or shards)."""
+    return run if run.gpus or not run.nodes else msgspec.structs.replace(run, gpus=size.gpus)
 
 
 def _going_on(before: AccountingRecord, record: AccountingRecord) -> AccountingRecord:

@@ -79,6 +79,12 @@ def test_a_changed_job_gives_back_what_it_did_not_hold() -> None:
     assert totals.by_policy["v1"].jobs == 1
 
 
+def test_a_run_whose_gpus_slurm_does_not_account_holds_those_of_its_size() -> None:
+    """AccountingStorageTRES lacks gres/gpu."""
+    tres = "billing=32,cpu=32,mem=32768M,node=1"
+    assert report([changed(RUN, gpus=0, tres=tres, requested_tres=tres)], JOB)[1].all == report([RUN], JOB)[1].all
+
+
 @pytest.mark.parametrize(
     ("job", "result", "why"),
     [

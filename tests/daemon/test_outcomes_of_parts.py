@@ -102,6 +102,15 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
     assert (found.started_s, found.ended_s) == (400, 450)
 
 
+def test_gpus_that_slurm_does_not_account_are_those_of_the_size() -> None:
+    """AccountingStorageTRES lacks gres/gpu: a run would seem to hold no GPUs, and its reward would count none."""
+    (accounted,), (found,) = _outcomes(_task(part="")), _outcomes(_task(part="", gpus=0))
+    assert found == accounted
+    never_ran = _task(part="", state="CANCELLED", nodes=0, gpus=0, cpus=0, mem_mib=0.0)
+    (found,) = outcomes_of([JOB], [never_ran], ObjectiveSection(), no_plugin_fails)
+    assert found.gpus == 0
+
+
 def test_a_job_that_gives_nodes_back_while_it_runs_has_one_outcome_without_a_reward() -> None:
     """Slurm begins another record, submitted at that moment. Its run time is that of no single size."""
     first = _task(part="", state="RESIZING", ended_s=150)

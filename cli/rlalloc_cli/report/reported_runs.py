@@ -120,6 +120,11 @@ class RunJoiner:
             yield _line(run, job, first_s, self._span)
 
 
+def _gpus_held(run: AccountedRun, job: DecidedJob | None) -> int:
+    """GPUs of a run: those of its size where Slurm accounts none (AccountingStorageTRES lacks gres/gpu)."""
+    return run.gpus if run.gpus or job is None else (job.applied or job.asked).gpus
+
+
 def _decided(run: AccountedRun, first_s: int, jobs: Sequence[DecidedJob]) -> DecidedJob | None:
     """What was decided for a run: of this submission, else of the one that it was requeued from."""
     by_time = {job.submitted_s: job for job in jobs}
@@ -132,7 +137,7 @@ def _decided(run: AccountedRun, first_s: int, jobs: Sequence[DecidedJob]) -> Dec
 def _line(run: AccountedRun, job: DecidedJob | None, first_s: int, span: Span) -> ReportedRun:
     asked = _size_of_tres(run.requested_tres, run.limit_s) if job is None else _size(job.asked)
     applied = None if job is None or job.applied is None else job.applied
-    held = Size(run.nodes, run.gpus, run.cpus, run.mem_mib, run.limit_s) if run.ran else None
+    held = Size(run.nodes, _gpus_held(run, job), run.cpus, run.mem_mib, run.limit_s) if run.ran else None
     result, why = _result(job)
     ended = run.ended_s is not None and run.state in ENDED_STATES
     ours = None
