@@ -396,6 +396,11 @@ def test_a_cpu_is_a_core_where_a_node_has_as_many(cpus: int, of_core: int) -> No
     assert node_record(node).cpus_per_core == of_core
 
 
+@pytest.mark.parametrize("shown", ["hbm,80G+", ["hbm", "80G+"]])
+def test_a_feature_may_have_a_plus_in_its_name(shown: object) -> None:
+    assert node_record({"name": "n1", "active_features": shown}).features == {"hbm", "80G+"}
+
+
 @pytest.mark.parametrize(
     ("shown", "cpus"),
     [({}, 16), ({"tres": "cpu=14,mem=62.50G"}, 14), ({"tres": "cpu=16", "effective_cpus": 14}, 14)],

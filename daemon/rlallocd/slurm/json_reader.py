@@ -285,7 +285,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         mem_mib=_number(node.get("real_memory")) - _number(node.get("specialized_memory")),
         mem_mib_used=_number(node.get("alloc_memory")),
         devices=node_devices(node.get("gres") or "", node.get("gres_used") or _gres_of(node.get("tres_used") or "")),
-        features=frozenset(words_of(node.get("active_features"))),
+        features=_features(node.get("active_features")),
         extra=node.get("extra") or "",
         booted_s=_number(node.get("boot_time")),
         sockets=sockets,
@@ -335,6 +335,11 @@ def words_of(value: Any) -> list[str]:
     if isinstance(value, str):
         return [word for word in re.split(r"[,+ ]", value) if word]
     return list(value or ())
+
+
+def _features(value: Any) -> frozenset[str]:
+    """Names of features: a list, or one string with commas. A name may have a ``+`` in it."""
+    return frozenset(filter(None, value.split(",") if isinstance(value, str) else value or ()))
 
 
 def _exclusive(job: Mapping[str, Any]) -> bool:
