@@ -74,6 +74,9 @@ def _reason_of_tagged(job: SubmittedJob, tag: Tag, config: Config) -> str:
     rule = config.rule(tag.rule)
     if rule is None or config.mode_of(rule) == "off":
         return f"rule {tag.rule} covered it at its submission, but now this rule is gone or in mode off"
+    if not rule.covers(job.partition, job.account):
+        now = f"account {job.account} in partition {job.partition}"
+        return f"rule {tag.rule} covered it at its submission, but does not cover {now}"
     if job.state == "PENDING":
         return "rlalloc.lua tagged it, and rlallocd has not decided it yet; `rlalloc status` shows whether it runs"
     if not job.started_s:
@@ -87,22 +90,9 @@ def _reason_of_tagged(job: SubmittedJob, tag: Tag, config: Config) -> str:
 
 def _first_rule(job: SubmittedJob, job_class: JobClass, config: Config) -> Rule | None:
     """The rule that rlalloc.lua takes."""
-    account = (job.account.lower(),) if job.account else ()
-    partitions = tuple(job.partition.split(","))
     return next(
-        (
-            rule
-            for rule in config.rules
-            if job_class in rule.classes
-            and _all_in(partitions, rule.partitions)
-            and _all_in(account, tuple(name.lower() for name in rule.accounts))
-        ),
-        None,
+        (rule for rule in config.rules if job_class in rule.classes and rule.covers(job.partition, job.account)), None
     )
-
-
-def _all_in(names: tuple[str, ...], listed: tuple[str, ...]) -> bool:
-    return "*" in listed or (bool(names) and set(names) <= set(listed))
 
 
 def _may_see(user: str) -> bool:

@@ -193,6 +193,13 @@ class Rule(_Section, frozen=True):
     choose_gpu_types: tuple[str, ...] = ()
     bounds: SiteBounds = SiteBounds()
 
+    def covers(self, partitions: str, account: str) -> bool:
+        """Whether it is for jobs in all these partitions (separated by commas) and in the account."""
+        accounts = {name.lower() for name in self.accounts}
+        return ("*" in self.partitions or set(partitions.split(",")) <= set(self.partitions)) and (
+            "*" in accounts or account.lower() in accounts
+        )
+
 
 DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
     "serve": (

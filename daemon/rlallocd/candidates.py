@@ -74,7 +74,7 @@ def find_candidates(
             continue
         if (tag := read_tag(job.admin_comment)) is None:
             continue
-        mode = _mode_now(tag, config.rule(tag.rule), config)
+        mode = _mode_now(job, tag, config)
         if mode != "off" and (job.pending or (job.running and (mode == "shadow" or tag.skip))):
             whole = msgspec.structs.replace(job, job_id=job.base_id)
             found[job.base_id] = Candidate(whole, tag, mode, split=job.is_split)
@@ -124,7 +124,7 @@ def is_left_to_decide(job: JobRecord, config: Config, decided: Collection[tuple[
     tag = read_tag(job.admin_comment)
     if tag is None or (job.base_id, job.submitted_s) in decided:
         return False
-    return _mode_now(tag, config.rule(tag.rule), config) == "enforce"
+    return _mode_now(job, tag, config) == "enforce"
 
 
 def find_redecision_candidates(
@@ -156,7 +156,7 @@ def _to_decide_again(job: JobRecord, config: Config) -> Candidate | None:
     if job.reason not in WAITS_FOR_RESOURCES or job.array_job_id or job.restarts:
         return None
     tag = read_tag(job.admin_comment)
-    if tag is None or tag.skip or _mode_now(tag, config.rule(tag.rule), config) != "enforce":
+    if tag is None or tag.skip or _mode_now(job, tag, config) != "enforce":
         return None
     return Candidate(job, tag, "enforce", begun=True)
 
@@ -279,8 +279,13 @@ def _narrowed(
     return with_model_needs(bounds, request, facts, memory_gib, gpus_per_node, fit_may_be_unknown=fit_may_be_unknown)
 
 
-def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:
-    """The mode at submission, capped by the configuration of now; a rule that no longer exists is off."""
-    if rule is None or config.mode_of(rule) == "off":
+def _mode_now(job: JobRecord, tag: Tag, config: Config) -> Mode:
+    """The mode at submission, capped by the configuration of now.
+
+    It is off where the rule is gone, or does not cover the job any more: others may have moved it to another
+    partition or account.
+    """
+    rule = config.rule(tag.rule)
+    if rule is None or config.mode_of(rule) == "off" or not rule.covers(job.partition, job.account):
         return "off"
     return "enforce" if tag.mode == "enforce" and config.mode_of(rule) == "enforce" else "shadow"

@@ -48,6 +48,7 @@ TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=0"
         ({"comment": "rlalloc: gpus=1-8"}, b"#!/bin/sh\nmake\n", "rule llm covers it now"),
         ({"admin_comment": f"{TAG};skip=time-min"}, None, "a job whose time limit Slurm may shorten"),
         ({"admin_comment": TAG.replace("rule=llm", "rule=gone")}, None, "rule gone covered it at its submission"),
+        ({"admin_comment": TAG, "partition": "new"}, None, "but does not cover account"),
         ({"admin_comment": TAG, "state": "PENDING", "started_s": 0}, None, "rlallocd has not decided it yet"),
         ({"admin_comment": TAG, "state": "CANCELLED", "started_s": 0}, None, "it was CANCELLED before it started"),
         ({"admin_comment": TAG}, None, "it started 3 s after its submission, before rlallocd had decided it"),

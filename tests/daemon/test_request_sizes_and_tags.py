@@ -205,6 +205,23 @@ def test_the_configuration_caps_the_mode_of_the_tag() -> None:
     assert find_candidates([JOB], Config(rules=()), set()) == ()
 
 
+@pytest.mark.parametrize(
+    ("rule", "covered"),
+    [
+        ("partitions: [gpu, big]", True),
+        ("partitions: [gpu]", False),
+        ("accounts: [LLM]", True),
+        ("accounts: [phys]", False),
+    ],
+)
+def test_a_job_that_was_moved_out_of_its_rule_is_left_alone(rule: str, *, covered: bool) -> None:
+    """By its user, an administrator, or a job_submit.lua that sets the partition after rlalloc's plugin."""
+    config = parse_config(f"mode: enforce\nrules: [{{name: llm, {rule}}}]", "t")
+    moved = _with(partition="gpu,big", account="llm")
+    assert bool(find_candidates([moved], config, set())) == covered
+    assert is_left_to_decide(moved, config, set()) == covered
+
+
 def test_a_job_that_started_at_once_is_still_a_shadow_decision() -> None:
     tag = TAG.replace("enforce", "shadow")
     assert len(find_candidates([_with(state="RUNNING", admin_comment=tag)], Config(), set())) == 1
