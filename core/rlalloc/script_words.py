@@ -293,8 +293,12 @@ def _rest_of_line(code: str, start: int) -> str:
     return part.partition("\n")[0]
 
 
+@functools.lru_cache(maxsize=4096)
 def words_from_tag(text: str) -> tuple[str, ...] | None:
-    """Read the tag's field of words; None if they were not all read at submission."""
+    """Read the tag's field of words; None if they were not all read at submission.
+
+    Kept: a job's tag is read several times, and many jobs have the same script.
+    """
     return None if text == TOO_LONG else tuple(word for word in text.split("+") if word)
 
 

@@ -261,7 +261,8 @@ def _with_model_needs(
         return bounds
     memory_gib = gpu_memory_gib(candidate.job.gpu_type, cluster, config)
     may_be_unknown = rule.bounds.moldable.fit_may_be_unknown
-    return _narrowed(bounds, request, words, job_class, memory_gib, cluster.shape.gpus, may_be_unknown)
+    asked = without_limit(request)
+    return _narrowed(bounds, asked, words, job_class, memory_gib, cluster.shape.gpus, may_be_unknown)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -274,7 +275,10 @@ def _narrowed(
     gpus_per_node: int,
     fit_may_be_unknown: bool,  # noqa: FBT001 (lru_cache hashes it like the others)
 ) -> Bounds:
-    """Kept: each pass asks for it again, and with a plan and many counts it takes some milliseconds."""
+    """Kept: each pass asks for it again, and with a plan and many counts it takes some milliseconds.
+
+    ``request`` has no time limit: jobs that differ in that alone share one computation.
+    """
     facts = facts_of_job(words, job_class)
     return with_model_needs(bounds, request, facts, memory_gib, gpus_per_node, fit_may_be_unknown=fit_may_be_unknown)
 

@@ -350,9 +350,8 @@ def _unanswered(
     size = allocation or view.request
     device = cluster.device._replace(type=job.gpu_type or next(iter(cluster.gpu_types), ""))
     return msgspec.structs.replace(
-        left_as_submitted(question.candidate, snapshot, reason),
+        left_as_submitted(question.candidate, snapshot, reason, view.request),
         job_class=view.job_class,
-        request=view.request,
         bounds=view.bounds,
         observation_schema=SCHEMA_ID,
         observation=question.encoded.features.astype("<f4").tobytes(),
@@ -369,8 +368,10 @@ def _unanswered(
     )
 
 
-def left_as_submitted(candidate: Candidate, snapshot: Snapshot, reason: str) -> Decision:
-    """A decision to leave a job as submitted."""
+def left_as_submitted(
+    candidate: Candidate, snapshot: Snapshot, reason: str, request: Allocation | None = None
+) -> Decision:
+    """A decision to leave a job as submitted; ``request`` is the size that it asks for, where that is known."""
     job = candidate.job
     return Decision(
         id=str(uuid.uuid4()),
@@ -385,7 +386,7 @@ def left_as_submitted(candidate: Candidate, snapshot: Snapshot, reason: str) -> 
         rule=candidate.tag.rule,
         mode=candidate.mode,
         reason=reason,
-        request=_size_or_total(job),
+        request=request or _size_or_total(job),
         run_time=snapshot.run_times.as_requested(job),
     )
 

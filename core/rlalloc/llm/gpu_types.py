@@ -1,5 +1,6 @@
 """How much memory a GPU has, by the type's name in Slurm's GRES: Slurm itself does not tell it."""
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -68,8 +69,12 @@ def memory_gib(gpu_type: str, site: Mapping[str, float] | None = None) -> float 
     ``site`` overrides and adds to the table, by the exact name. Of a slice (MIG) it is what the profile's name says
     (``1g.10gb``), less what the driver takes. None where the type is unknown.
     """
-    if site and gpu_type in site:
-        return site[gpu_type]
+    return site[gpu_type] if site and gpu_type in site else _memory_by_name(gpu_type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _memory_by_name(gpu_type: str) -> float | None:
+    """Kept: it is asked for each job, and a site has few types."""
     name = _with_hyphens(gpu_type)
     if (profile := _PROFILE.search(name)) is not None:
         return PART_OF_PROFILE * float(profile[1])
