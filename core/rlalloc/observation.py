@@ -319,7 +319,8 @@ def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS
     shared = _shared(job, view, objective)
     now = _Moment(job, view, max(1.0, float(view.totals[0])), shared.requested_s)
     features = shared.features.copy()
-    features[_OF_THE_MOMENT] = _clipped([feature.value(now) for feature in _MOMENT])
+    most = LARGEST_FEATURE
+    features[_OF_THE_MOMENT] = [min(most, max(-most, feature.value(now))) for feature in _MOMENT]
     return EncodedQuestion(features, dict(shared.answers))
 
 

@@ -7,6 +7,7 @@ in the order of each partition's queue, and goes no further than the first one t
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Final
 
 from rlallocd.queue_order import QueueOrder, Rank
@@ -29,12 +30,8 @@ class BackfillReach:
         self._last: dict[_Key, Rank] = {}
         self._first_waiting: dict[str, Rank] = {}
         tried = [job for job in jobs if _is_tried(job, now_s)]
-        ranked = [
-            (order.rank(job, name), name, number)
-            for number, job in enumerate(tried)
-            for name in job.partition.split(",")
-        ]
-        queue = [(rank, name, tried[number]) for rank, name, number in sorted(ranked)]
+        ranked = ((order.rank(job, name), name, job) for job in tried for name in job.partition.split(","))
+        queue = sorted(ranked, key=itemgetter(0, 1))
         self._go_through(queue)
         for rank, name, job in queue if self._last else ():
             # slurmctld's schedule() goes on behind a job that waits for named nodes or in a reservation.

@@ -4,7 +4,7 @@ import functools
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -103,7 +103,7 @@ class ExpectedRunTimes:
         """
         if not self._predictor.all_read:
             self._seen.clear()  # what was estimated from the oldest past jobs
-        live = [self._live(job) for job in jobs if self._is_as_before(job) or job.pending or job.running]
+        live = list(self._live(jobs))
         self._seen = {each.key: seen for each in live if (seen := self._seen.get(each.key)) is not None}
         if len(self._seen) < len(live):
             new = {each.key: each.record for each in live if each.key not in self._seen}
@@ -124,13 +124,14 @@ class ExpectedRunTimes:
             self._counters["run_times_unknown"] += 1
             _log.warning("cannot take up earlier past jobs yet: %s", err)
 
-    def _is_as_before(self, job: JobRecord) -> bool:
-        known = self._known.get(job.job_id)
-        return known is not None and known.record is job
-
-    def _live(self, job: JobRecord) -> _Known:
-        known = self._known.get(job.job_id)
-        return known if known is not None and known.record is job else _Known(job, _key(job), None, None)
+    def _live(self, jobs: Sequence[JobRecord]) -> Iterator[_Known]:
+        """Those that wait or run, with what was said of the same records before."""
+        for job in jobs:
+            known = self._known.get(job.job_id)
+            if known is not None and known.record is job:
+                yield known
+            elif job.pending or job.running:
+                yield _Known(job, _key(job), None, None)
 
     def _told(self, known: _Known) -> _Known:
         """The same record with what is expected of it now; the same object where that has not changed."""

@@ -29,7 +29,9 @@ class KnownRunTimes(msgspec.Struct, frozen=True):
 
     def expected_s(self, job: JobRecord) -> float:
         """Return the run time [s] that is expected of a job in the size that it has now."""
-        return expected_s(job.most_s, self._quantiles_s(job)[1])
+        known = self.by_id.get(job.job_id)
+        median_s = math.nan if known is None else known.slowdown * known.as_requested.median_s
+        return expected_s(job.most_s, median_s)
 
     def remaining_s(self, job: JobRecord, now_s: float) -> float:
         """Return the seconds that a running job is expected to go on."""

@@ -56,10 +56,8 @@ class WaitingJobs:
     ) -> None:
         self._pools = pools
         self._order = order
-        waiting = [job for job in jobs if waits(job, now_s)]
-        ranked = sorted((order.rank(job), number) for number, job in enumerate(waiting))
-        self.jobs = tuple(waiting[number] for _, number in ranked)
-        self._ranks = [rank for rank, _ in ranked]
+        self.jobs = tuple(sorted((job for job in jobs if waits(job, now_s)), key=order.rank))
+        self._ranks = [order.rank(job) for job in self.jobs]
         self._devices = np.array([job.gpus for job in self.jobs], dtype=np.float64)
         self._tasks = np.array([job.waiting_tasks for job in self.jobs], dtype=np.int64)
         self._rows = np.minimum(self._tasks, _ROWS_OF_AN_ARRAY)
