@@ -63,7 +63,13 @@ def waiting_site(veto: Path) -> Iterator[Site]:
     script.write_text(VETO.format(rlalloc=PLUGIN / "rlalloc.lua", veto=veto))
     weights = {"PriorityWeightAge": "100000", "PriorityWeightPartition": "100", "PriorityWeightQOS": "100"}
     settings = {**weights, "Licenses": "solver:1"}
-    with start_site(f"waiting-{os.getpid()}", nodes=4, extra_slurm_conf=settings, job_submit_lua=script) as site:
+    with start_site(
+        f"waiting-{os.getpid()}",
+        nodes=4,
+        scheduler_parameters={"bf_window": "600"},
+        extra_slurm_conf=settings,
+        job_submit_lua=script,
+    ) as site:
         yield site
 
 
@@ -132,6 +138,31 @@ def test_a_job_whose_licence_is_in_use_keeps_its_gpus_until_it_may_start(rlalloc
     _end(rlalloc, licence)
     rlalloc.site.wait_for_states([job_id], ENDED, timeout_s=PATIENCE_S)
     assert _history(rlalloc, job_id).size.gpus <= 3
+
+
+def test_a_job_passes_one_that_backfill_plans_only_beyond_its_window(rlalloc: Installation) -> None:
+    """Beside three free GPUs, which a job ahead needs, too: in eight hours, when only a short job ends before it.
+
+    Then in ten and a half: Slurm keeps nothing for a job that it cannot start within bf_window.
+    """
+    gate = _hold(rlalloc, 0)
+    after = f"--dependency=afterany:{gate}"
+    long, short = (_submit(rlalloc, MOLDABLE, USER, after, f"--time={limit}") for limit in ("4:00:00", "10"))
+    for each in (long, short):
+        assert _size_decided(rlalloc, each).gpus == 8
+    held = [_hold(rlalloc, gpus, "8:00:00") for gpus in (8, 8, 8, 5)]
+    ahead = _submit(rlalloc, f"{REQUEST}exec sleep 600\n", HOLDER, "--nodes=4")
+    rlalloc.site.run(["scontrol", "update", f"JobId={ahead}", "Nice=-100000"])
+    _wait_for_resources(rlalloc, ahead)
+    _end(rlalloc, gate)
+    rlalloc.site.wait_for_states([short], ENDED, timeout_s=PATIENCE_S)
+    assert not _history(rlalloc, long).further_updates
+    assert rlalloc.job(long)["JobState"] == "PENDING"
+    for each in held:
+        rlalloc.site.run(["scontrol", "update", f"JobId={each}", "TimeLimit=10:30:00"])
+    rlalloc.site.wait_for_states([long], ENDED, timeout_s=PATIENCE_S)
+    assert [_history(rlalloc, each).size.gpus <= 3 for each in (long, short)] == [True, True]
+    assert rlalloc.job(ahead)["JobState"] == "PENDING"
 
 
 def test_without_the_agent_it_stays_as_it_is_and_with_it_its_age_and_place_are_not_disturbed(
