@@ -11,7 +11,7 @@ from rlalloc.job import Bounds, Range
 from rlalloc.local_times import duration, local_time
 from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
-from rlalloc_cli.explain import as_asked
+from rlalloc_cli.explain import Lines, as_asked
 from rlalloc_cli.terminal import CONSOLE
 
 _STEPS: Final = {
@@ -43,64 +43,63 @@ def print_shortly(story: Sequence[Chapter], running: str = "") -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    typed = any(each.decision.allocation is not None and each.decision.allocation.gpu_type for each in latest)
-    table.add_row("asked", as_asked(first) + (", GPUs of any type" if typed else ""))
-    for number, chapter in enumerate(latest):
-        told = latest[number - 1].decision.bounds if number else None
-        for name, line in _decision_lines(chapter, told, again_later=number < len(latest) - 1):
-            table.add_row(name, line)
-    for name, line in _left_alone_lines(latest):
-        table.add_row(name, line)
-    if running:
-        table.add_row("now", running)
-    for name, line in _outcome_lines(latest):
+    for name, line in _lines_of(latest, running):
         table.add_row(name, line)
     CONSOLE.print(table)
     CONSOLE.print("add --verbose for all bounds, steps and what the policy saw", style="dim")
 
 
-def _decision_lines(chapter: Chapter, told: Bounds | None, *, again_later: bool) -> list[tuple[str, str]]:
+def _lines_of(chapters: Sequence[Chapter], running: str) -> Lines:
+    typed = any(each.decision.allocation is not None and each.decision.allocation.gpu_type for each in chapters)
+    yield "asked", as_asked(chapters[0].decision) + (", GPUs of any type" if typed else "")
+    for number, chapter in enumerate(chapters):
+        told = chapters[number - 1].decision.bounds if number else None
+        yield from _decision_lines(chapter, told, again_later=number < len(chapters) - 1)
+    yield from _left_alone_lines(chapters)
+    if running:
+        yield "now", running
+    yield from _outcome_lines(chapters)
+
+
+def _decision_lines(chapter: Chapter, told: Bounds | None, *, again_later: bool) -> Lines:
     """What was decided, and why; bounds that were ``told`` already are not repeated."""
     decision = chapter.decision
     size = decision.allocation
     if decision.skip_code == _LEFT_ALONE:
-        return []
+        return
     if size is None:
-        return [("given", "as submitted"), ("why", f"skipped: {decision.reason}")]
+        yield "given", "as submitted"
+        yield "why", f"skipped: {decision.reason}"
+        return
     shadow = decision.mode == "shadow"
     last = chapter.applications[-1] if chapter.applications else None
     taken_back = last is not None and last.state in _TAKEN_BACK
     given = "as asked" if size == decision.request else size.describe()
     name = "would give" if shadow else "decided" if taken_back else "at first" if again_later else "given"
-    lines = [(name, given + (" (shadow: nothing was changed)" if shadow else ""))]
+    yield name, given + (" (shadow: nothing was changed)" if shadow else "")
     why = f"policy {decision.policy_version or '-'} at {local_time(decision.decided_s)}"
     if decision.predicted_gain is not None:
         why += f", decided again while it waited, expected to save {decision.predicted_gain:.0%} of its cost"
-    lines.append(("why", why))
+    yield "why", why
     if size.gpu_type is not None:
-        lines.append(("", size.gpu_type.why()))
+        yield "", size.gpu_type.why()
     if (slowdown := decision.slowdown) is not None and size != decision.request:
         by_size = "for its size alone, " if size.gpu_type is not None else ""
-        times = f"{slowdown.median:.2f} times as long, from {slowdown.source}"
-        lines.append(("", f"{by_size}expected to run {times}"))
-    if decision.bounds is not None and decision.bounds != told:
-        bounds = decision.bounds
-        script = f"; {bounds.script}" if bounds.script else ""
-        lines.append(("", f"GPUs could be {_range(bounds.gpus)}{script}"))
-        lines.extend(("", text) for text in (bounds.sockets, bounds.past) if text)
+        yield "", f"{by_size}expected to run {slowdown.median:.2f} times as long, from {slowdown.source}"
+    if (bounds := decision.bounds) is not None and bounds != told:
+        yield "", "; ".join(filter(None, (f"GPUs could be {_range(bounds.gpus)}", bounds.script)))
+        yield from (("", text) for text in (bounds.sockets, bounds.past) if text)
     if last is not None:
-        why = f", {last.detail}" if last.state == "restored" else ""
-        lines.append(("state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}{why}"))
-    return lines
+        detail = f", {last.detail}" if last.state == "restored" else ""
+        yield "state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}{detail}"
 
 
-def _left_alone_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:
+def _left_alone_lines(chapters: Sequence[Chapter]) -> Lines:
     """Who had the job left alone, when and why, and what it has since; nothing where nobody had."""
     asked = [each.decision for each in chapters if each.decision.skip_code == _LEFT_ALONE]
-    if not asked:
-        return []
-    who = asked[-1].reason.partition(": ")[2]
-    return [("left alone", f"{local_time(asked[-1].decided_s)}: {who}"), ("has now", _has_now(chapters))]
+    if asked:
+        yield "left alone", f"{local_time(asked[-1].decided_s)}: {asked[-1].reason.partition(': ')[2]}"
+        yield "has now", _has_now(chapters)
 
 
 def _has_now(chapters: Sequence[Chapter]) -> str:
@@ -115,22 +114,20 @@ def _has_now(chapters: Sequence[Chapter]) -> str:
     return f"its request: {as_asked(chapters[0].decision)}"
 
 
-def _outcome_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:
+def _outcome_lines(chapters: Sequence[Chapter]) -> Lines:
     in_force = next((each for each in chapters if each.outcome is not None), None)
     if in_force is None or in_force.outcome is None:
-        return [("outcome", "not known yet: sacct reports it once the job has ended")]
+        yield "outcome", "not known yet: sacct reports it once the job has ended"
+        return
     outcome, decision = in_force.outcome, in_force.decision
     run_s = outcome.ended_s - outcome.started_s if outcome.started_s else None
     wait_s = outcome.started_s - decision.submitted_s if outcome.started_s else None
     times = f"waited {duration(wait_s)}, ran {duration(run_s)}"
-    lines = [("outcome", f"{outcome.state}, {times} on {counted(outcome.gpus, 'GPU')}")]
+    yield "outcome", f"{outcome.state}, {times} on {counted(outcome.gpus, 'GPU')}"
     if outcome.our_doing is not None:
-        lines.append(
-            ("harmed", f"{outcome.our_doing} in a size that rlalloc chose; similar jobs keep their requests for now")
-        )
+        yield "harmed", f"{outcome.our_doing} in a size that rlalloc chose; similar jobs keep their requests for now"
     if freed := _left_to_others(in_force, outcome):
-        lines.append(("gained", f"while it ran, others could use {freed} of what it asked for"))
-    return lines
+        yield "gained", f"while it ran, others could use {freed} of what it asked for"
 
 
 def _left_to_others(chapter: Chapter, outcome: Outcome) -> str:
