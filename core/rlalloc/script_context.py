@@ -12,10 +12,9 @@ import msgspec
 from rlalloc.script_values import (
     EFFORT_OF_VARIABLE,
     MOST_EFFORT,
-    MOST_TIMES,
     Effort,
-    IncompleteError,
     Variables,
+    all_of,
     begins_word,
     occurrences,
 )
@@ -121,8 +120,7 @@ def conditions_of(code: str, effort: Effort) -> Conditions:
     compared: dict[str, None] = {}
     unsure: dict[str, None] = {}
     for text in _TESTS:
-        for at in occurrences(code, text, _MOST_TESTS * effort.times):
-            effort.spend(_EFFORT_OF_TEST if at >= 0 else 0)
+        for at in occurrences(code, text, effort, _EFFORT_OF_TEST, _MOST_TESTS):
             if at < 0:
                 compared["_"] = None
             elif text == "((" and at > 0 and code[at - 1] == "$":
@@ -142,18 +140,19 @@ def conditions_of(code: str, effort: Effort) -> Conditions:
 def _sizes_in_python(code: str, effort: Effort) -> Iterator[str]:
     """What a Python program in the script compares, or assigns to its environment."""
     for text in _PYTHON_SIZES:
-        for at in occurrences(code, text, _MOST_TESTS * effort.times):
-            effort.spend(1 if at >= 0 else 0)
-            if at < 0 or _COMPARISON.match(code, at + len(text)):
-                yield text if at >= 0 else "_"
+        for at in occurrences(code, text, effort, 1, _MOST_TESTS):
+            if at < 0:
+                yield "_"
+            elif _COMPARISON.match(code, at + len(text)):
+                yield text
     for text in _PYTHON_ENVIRONMENT:
-        for at in occurrences(code, text, _MOST_TESTS * effort.times):
-            effort.spend(_EFFORT_IN_PYTHON if at >= 0 else 0)
+        for at in occurrences(code, text, effort, _EFFORT_IN_PYTHON, _MOST_TESTS):
             start = at + len(text)
             part = code[start : start + _TEST_BYTES]
-            found = _IN_PYTHON.match(part)
-            if at < 0 or found is not None:
-                yield "_" if at < 0 or found is None else found[1]
+            if at < 0:
+                yield "_"
+            elif (found := _IN_PYTHON.match(part)) is not None:
+                yield found[1]
             elif text == ENVIRONMENT and _COMPUTED_IN_PYTHON.match(part):
                 yield text
 
@@ -184,8 +183,7 @@ def file_words(code: str, effort: Effort) -> Iterator[tuple[str, str | None]]:
     if any(text in code for text in _ALL_ARGUMENTS):
         yield ARGUMENTS, None
     for suffix in _SUFFIXES:
-        for at in occurrences(code, suffix, MOST_TIMES * effort.times):
-            effort.spend(_EFFORT_OF_FILE if at >= 0 else 0)
+        for at in occurrences(code, suffix, effort, _EFFORT_OF_FILE):
             if at < 0:
                 yield FILE, "_"
             elif not _GOES_ON.match(code, at + len(suffix)):
@@ -200,10 +198,7 @@ def setup_words(code: str, effort: Effort) -> Iterator[tuple[str, str | None]]:
     Raises IncompleteError.
     """
     for text, name, is_command in _SETUPS:
-        for at in occurrences(code, text, MOST_TIMES * effort.times, step=len(text)):
-            if at < 0:
-                raise IncompleteError
-            effort.spend(_EFFORT_OF_SETUP)
+        for at in all_of(occurrences(code, text, effort, _EFFORT_OF_SETUP, step=len(text))):
             if begins_word(code, at) and (
                 not is_command or _BEFORE_COMMAND.search(code[max(0, at - _BEFORE_BYTES) : at])
             ):
@@ -220,9 +215,8 @@ def assigning_words(code: str, effort: Effort) -> Iterator[tuple[str, str]]:
     Raises IncompleteError.
     """
     for text, arguments in _ASSIGNS_AT.items():
-        for at in occurrences(code, text, MOST_EFFORT * effort.times, step=len(text)):
-            effort.spend(1)
-            if at >= 0 and begins_word(code, at) and arguments.match(code, at + len(text)):
+        for at in all_of(occurrences(code, text, effort, 1, MOST_EFFORT, step=len(text))):
+            if begins_word(code, at) and arguments.match(code, at + len(text)):
                 effort.spend(_EFFORT_OF_COMPUTED)
                 if text == _ENV or _BEFORE_COMMAND.search(code[max(0, at - _BEFORE_BYTES) : at]):  # srun env
                     yield ASSIGNS, text.partition(" ")[0]

@@ -59,16 +59,30 @@ class Effort:
             raise IncompleteError
 
 
-def occurrences(code: str, text: str, most: int = MOST_TIMES, step: int = 1) -> Iterator[int]:
-    """Where a text stands, for the first ``most``; then -1 if there are more. The next begins a ``step`` later."""
+def occurrences(
+    code: str, text: str, effort: Effort, cost: int, most: int = MOST_TIMES, step: int = 1
+) -> Iterator[int]:
+    """Where a text stands, for the first ``most``, each of which counts as ``cost``; then -1 if there are more.
+
+    The next begins a ``step`` later. Raises IncompleteError.
+    """
     at = code.find(text)
-    for _ in range(most):
+    for _ in range(most * effort.times):
         if at < 0:
             return
+        effort.spend(cost)
         yield at
         at = code.find(text, at + step)
     if at >= 0:
         yield -1
+
+
+def all_of(places: Iterable[int]) -> Iterator[int]:
+    """The same occurrences. Raises IncompleteError instead of the -1."""
+    for at in places:
+        if at < 0:
+            raise IncompleteError
+        yield at
 
 
 def begins_word(code: str, at: int) -> bool:
@@ -83,9 +97,7 @@ def is_changed(code: str, name: str, effort: Effort) -> bool:
     ``for``. So may arithmetic that names it. Not ``export``, nor a key of YAML, JSON or Python.
     """
     count = 0
-    for at in occurrences(code, name, _MOST_PLACES * effort.times, step=len(name)):
-        if at < 0:
-            raise IncompleteError
+    for at in all_of(occurrences(code, name, effort, 0, _MOST_PLACES, len(name))):
         count += 1
         end = at + len(name)
         before, after = code[at - 1] if at else "\n", code[end : end + 1]

@@ -20,10 +20,10 @@ from rlalloc.script_code import code_of, fingerprint_of
 from rlalloc.script_context import assigning_words, compared_words, conditions_of, file_words, setup_words
 from rlalloc.script_values import (
     EFFORT_OF_VALUE,
-    MOST_TIMES,
     Effort,
     IncompleteError,
     Variables,
+    all_of,
     begins_word,
     occurrences,
     value_at,
@@ -236,10 +236,7 @@ def _dashed(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, 
     """The values of options with one dash."""
     for entry in table.words:
         if entry.startswith("-") and not entry.startswith("--"):
-            for at in occurrences(code, entry, MOST_TIMES * effort.times):
-                if at < 0:
-                    raise IncompleteError
-                effort.spend(1)
+            for at in all_of(occurrences(code, entry, effort, 1)):
                 if begins_word(code, at) and _AFTER_SHORT.match(code, at + len(entry)):
                     yield word_name(entry), value_at(code, at + len(entry) + 1)
 
@@ -248,9 +245,7 @@ def _short_options(
     code: str, names: Mapping[str, str], effort: Effort, ends: Iterable[int]
 ) -> Iterator[tuple[str, str]]:
     """The short options on the lines of a command. Raises IncompleteError for too many."""
-    for end in ends:
-        if end < 0:
-            raise IncompleteError
+    for end in all_of(ends):
         line = _rest_of_line(code, end)
         effort.spend(_EFFORT_OF_SRUN + len(line) // _BYTES_OF_EFFORT)
         for letter, value in _SHORT_OPTION.findall(line):
@@ -278,9 +273,8 @@ def _launchers(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[st
 
 def _commands(code: str, entry: str, effort: Effort) -> Iterator[int]:
     """Where each occurrence of a command ends; -1 behind the first ones. Raises IncompleteError."""
-    for at in occurrences(code, entry, MOST_TIMES * effort.times):
+    for at in occurrences(code, entry, effort, 1):
         end = at + len(entry)
-        effort.spend(1 if at >= 0 else 0)
         if at < 0:
             yield -1
         elif begins_word(code, at) and (end == len(code) or code[end] in _BLANK):
