@@ -15,7 +15,7 @@ from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.store import Application, Decision
 from rlallocd.candidates import Candidate
 from rlallocd.job_tag import read_tag, with_note, with_plan_note
-from rlallocd.request_sizes import Skipped, size_of
+from rlallocd.request_sizes import Skipped, same_minutes, size_of
 from rlallocd.slurm import JobRecord, UpdatePlan
 from rlallocd.update_plans import has_own_terms, plan_nice, plan_restoration, plan_update
 from rlallocd.verification import (
@@ -23,7 +23,6 @@ from rlallocd.verification import (
     Verification,
     has_size,
     limit_is_ours,
-    same_minutes,
     verify_pending,
     verify_started,
 )

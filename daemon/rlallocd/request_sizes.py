@@ -147,13 +147,22 @@ def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
         actual = size_of(job)
     except Skipped as err:
         return (str(err),)
-    # Slurm counts time limits in minutes and prints memory with three digits (tres_req_str).
     wanted_counts = msgspec.structs.asdict(msgspec.structs.replace(intended, gpu_type=None))
     return tuple(
         f"{field}: {found} instead of {wanted}"
         for field, wanted in wanted_counts.items()
         if not _alike(field, found := getattr(actual, field), wanted)
     )
+
+
+def same_memory(found: float, wanted: float) -> bool:
+    """Slurm prints memory in totals with three digits (tres_req_str)."""
+    return abs(found - wanted) <= 0.005 * wanted + 1
+
+
+def same_minutes(one_s: int, other_s: int) -> bool:
+    """Slurm counts time limits in minutes."""
+    return one_s // 60 == other_s // 60
 
 
 def _size_of_totals(job: JobRecord) -> Allocation:
@@ -249,7 +258,7 @@ def _is(name: str, part: str) -> bool:
 
 def _alike(field: str, found: int, wanted: int) -> bool:
     if field == "mem_mib_per_node":
-        return abs(found - wanted) <= 0.005 * wanted + 1
+        return same_memory(found, wanted)
     if field == "time_limit_s":
-        return found // 60 == wanted // 60
+        return same_minutes(found, wanted)
     return found == wanted

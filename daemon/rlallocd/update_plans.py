@@ -11,7 +11,7 @@ from rlallocd.job_tag import fits_slurmdbd
 from rlallocd.request_sizes import size_of
 from rlallocd.slurm import JobRecord, UpdatePlan
 
-_NODES_WITHOUT_END: Final = 65_533
+NODES_WITHOUT_END: Final = 65_533
 """Stands for "no maximum": scontrol has no word that removes a maximum of nodes."""
 
 
@@ -42,7 +42,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
     return _plan(
         original,
         {
-            "NumNodes": f"{asked.min_nodes}-{asked.max_nodes or _NODES_WITHOUT_END}",
+            "NumNodes": f"{asked.min_nodes}-{asked.max_nodes or NODES_WITHOUT_END}",
             "NumTasks": str(original.tasks),
             "TasksPerNode": str(asked.tasks_per_node),
             "CPUsPerTask": str(asked.cpus_per_task or max(1, asked.min_cpus // original.tasks)),

@@ -15,13 +15,10 @@ import msgspec
 from rlalloc.job import Allocation
 from rlalloc.urgency import is_left_of
 from rlallocd.node_demands import names_in
+from rlallocd.request_sizes import same_memory, same_minutes
 from rlallocd.slurm import JobRecord
+from rlallocd.update_plans import NODES_WITHOUT_END
 
-_MEMORY_TOLERANCE: Final = 0.005
-"""Slurm prints memory in totals with three digits."""
-
-_NODES_WITHOUT_END: Final = 65_533
-"""From this number on a maximum of nodes means no maximum: plan_restoration sends it."""
 _IMPOSSIBLE: Final = "BadConstraints"
 
 Verdict = Literal["as decided", "as submitted", "neither"]
@@ -151,11 +148,6 @@ def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) ->
     )
 
 
-def same_minutes(one_s: int, other_s: int) -> bool:
-    """Slurm counts time limits in minutes."""
-    return one_s // 60 == other_s // 60
-
-
 def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
     """What others changed between the record that a decision is based on and a later one; empty if nothing."""
     values = _values if decided_on.fields.reported else _totals
@@ -254,7 +246,7 @@ def _values(job: JobRecord) -> dict[str, float]:
     fields = job.fields
     return _totals(job) | {
         "nodes": fields.min_nodes or job.nodes,
-        "most nodes": fields.max_nodes if fields.max_nodes < _NODES_WITHOUT_END else 0,
+        "most nodes": fields.max_nodes if fields.max_nodes < NODES_WITHOUT_END else 0,
         "tasks": job.tasks,
         "tasks per node": fields.tasks_per_node,
         "CPUs per task": fields.cpus_per_task,
@@ -297,5 +289,5 @@ def _allowed(size: Allocation) -> dict[str, tuple[float, ...]]:
 
 def _alike(field: str, found: float, wanted: float) -> bool:
     if field.startswith("MiB") and wanted:
-        return abs(found - wanted) <= _MEMORY_TOLERANCE * wanted + 1
+        return same_memory(found, wanted)
     return found == wanted
