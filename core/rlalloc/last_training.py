@@ -17,13 +17,12 @@ from typing import Final
 import msgspec
 
 from rlalloc.errors import RlallocError
-from rlalloc.shared_files import SHARED_MODE, mend_shared, open_shared, read_regular_file, replace_file
+from rlalloc.shared_files import SHARED_MODE, lock_file, mend_shared, open_shared, read_regular_file, replace_file
 
 FILE: Final = "last_training.json"
 LOCK_FILE: Final = "training.lock"
 _LOCK_WITHIN_S: Final = 5.0
 """A check of whether a training runs holds the lock for a moment."""
-_LOCK_AGAIN_S: Final = 0.1
 _KILLED: Final = "it was killed before it ended: by a time limit, for want of memory, or with the machine"
 
 
@@ -64,11 +63,8 @@ def running_training(directory: Path) -> Iterator[None]:
         yield
         return
     try:
-        until_s = time.monotonic() + _LOCK_WITHIN_S
-        while not _locked(file, fcntl.LOCK_EX):
-            if time.monotonic() > until_s:
-                raise TrainingRuns("another training runs: wait for its end, or stop it")
-            time.sleep(_LOCK_AGAIN_S)
+        if not lock_file(file, _LOCK_WITHIN_S):
+            raise TrainingRuns("another training runs: wait for its end, or stop it")
         with contextlib.suppress(OSError):
             os.ftruncate(file, 0)
             os.pwrite(file, f"{time.time()}\n".encode(), 0)
@@ -147,17 +143,8 @@ def _began_and_runs_no_more_s(directory: Path) -> float | None:
     except OSError:
         return None
     try:
-        return float(read_regular_file(path)) if _locked(file, fcntl.LOCK_SH) else None
+        return float(read_regular_file(path)) if lock_file(file, kind=fcntl.LOCK_SH) else None
     except (OSError, ValueError):
         return None
     finally:
         os.close(file)
-
-
-def _locked(file: int, kind: int) -> bool:
-    """Lock an open file if nobody else has; whether that worked."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -12,7 +12,6 @@ Nothing in it can run code, and no file is used whose SHA-256 differs from its m
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -31,7 +30,7 @@ from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.observation import answer_columns
 from rlalloc.policy_inputs import PolicyInputs
-from rlalloc.shared_files import open_shared, read_regular_file
+from rlalloc.shared_files import lock_file, open_shared, read_regular_file
 
 ACTOR_FILE: Final = "actor.safetensors"
 MANIFEST_FILE: Final = "manifest.json"
@@ -41,7 +40,6 @@ SHIPPED_NAME: Final = "shipped"
 LOCK_FILE: Final = ".lock"
 """A promoter holds an flock on it."""
 _LOCK_WITHIN_S: Final = 60.0
-_LOCK_AGAIN_S: Final = 0.1
 HISTORY_FILE: Final = "promotions.jsonl"
 _SCHEMA_OF_0_1: Final = 7
 _INPUTS_OF_0_1: Final = dict(
@@ -220,7 +218,7 @@ class PolicyStore:
         except OSError as err:
             raise PolicyError(f"cannot lock {self.directory}: {err.strerror}") from err
         try:
-            locked = _lock(lock, _LOCK_WITHIN_S if wait else 0.0)
+            locked = lock_file(lock, _LOCK_WITHIN_S if wait else 0.0)
             if wait and not locked:
                 raise PolicyError(
                     f"another process has held {self.directory / LOCK_FILE} for {_LOCK_WITHIN_S:.0f} s: "
@@ -331,20 +329,6 @@ class PolicyStore:
     def _next_version(self) -> str:
         taken = [int(match[1]) for path in self.directory.iterdir() if (match := _VERSION.fullmatch(path.name))]
         return f"v{max(taken, default=0) + 1:06d}"
-
-
-def _lock(file: int, within_s: float) -> bool:
-    """Lock an open file; whether that could be had in time."""
-    until_s = time.monotonic() + within_s
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until_s:
-                return False
-            time.sleep(_LOCK_AGAIN_S)
-        else:
-            return True
 
 
 def read_manifest(folder: Path) -> Manifest:

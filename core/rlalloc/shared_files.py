@@ -6,8 +6,10 @@ any of them may put a link, a pipe or another file in its place, while root or a
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """No link is followed, and no pipe waited for."""
 _LARGEST_BYTES: Final = 1 << 28
 _MOST_LINKS: Final = 40
+_LOCK_AGAIN_S: Final = 0.1
 
 
 def make_shared(path: Path) -> None:
@@ -54,6 +57,20 @@ def open_shared(path: Path, flags: int) -> int:
         os.close(file)
         raise OSError(errno.EINVAL, "not a regular file of one name", str(path))
     return file
+
+
+def lock_file(file: int, within_s: float = 0.0, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file until it is closed; whether that could be had in time."""
+    until_s = time.monotonic() + within_s
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_LOCK_AGAIN_S)
+        else:
+            return True
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:

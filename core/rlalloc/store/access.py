@@ -19,7 +19,7 @@ from rlalloc.store.lease_access import LeaseAccess
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
 from rlalloc.store.outcome_access import OutcomeAccess
 from rlalloc.store.past_jobs_access import History
-from rlalloc.store.row_access import IDS_PER_QUERY, JobKey, Position, later_than, parts
+from rlalloc.store.row_access import JobKey, Position, later_than, parts
 from rlalloc.store.rows import OPEN_STATES, Application, Decision, JobHistory, PolicyRow
 from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, OUTCOMES, PAST_JOBS, POLICIES
 from rlalloc.store.unreadable_rows import UnreadableRows
@@ -123,9 +123,7 @@ class Store(JournalAccess, OutcomeAccess):
         decisions: defaultdict[JobKey, list[Decision]] = defaultdict(list)
         applications: defaultdict[str, list[Application]] = defaultdict(list)
         unreadable: set[JobKey | str] = set()
-        job_ids = sorted({job_id for job_id, _ in jobs})
-        for first in range(0, len(job_ids), IDS_PER_QUERY):
-            some = job_ids[first : first + IDS_PER_QUERY]
+        for some in parts(sorted({job_id for job_id, _ in jobs})):
             decided = sa.select(DECISIONS).where(DECISIONS.c.job_id.in_(some)).order_by(DECISIONS.c.decided_s)
             applied = ENTRIES.where(APPLICATIONS.c.job_id.in_(some)).order_by(APPLICATIONS.c.id)
             with self._database.reading() as connection:

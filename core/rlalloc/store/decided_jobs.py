@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from rlalloc.job import Allocation, Mode
 from rlalloc.speed.longer_limits import ExpectedSlowdown
 from rlalloc.store.database import Database
+from rlalloc.store.row_access import parts
 from rlalloc.store.rows import ApplicationState
 from rlalloc.store.tables import APPLICATIONS, DECISIONS
 from rlalloc.store.unreadable_rows import UnreadableRows
 
-_IDS_PER_QUERY: Final = 500
 _DECIDED: Final = (
     *(DECISIONS.c.id, DECISIONS.c.job_id, DECISIONS.c.submitted_s, DECISIONS.c.user, DECISIONS.c.mode),
     *(DECISIONS.c.rule, DECISIONS.c.reason, DECISIONS.c.policy_version, DECISIONS.c.request),
@@ -93,12 +93,7 @@ class DecidedJobs:
 
     def of(self, job_ids: Collection[int]) -> tuple[DecidedJob, ...]:
         """All submissions of these job ids that were decided, by id and time."""
-        ids = sorted(set(job_ids))
-        return tuple(
-            job
-            for first in range(0, len(ids), _IDS_PER_QUERY)
-            for job in self._some(ids[first : first + _IDS_PER_QUERY])
-        )
+        return tuple(job for some in parts(sorted(set(job_ids))) for job in self._some(some))
 
     def _some(self, job_ids: Sequence[int]) -> Iterator[DecidedJob]:
         order = (DECISIONS.c.job_id, DECISIONS.c.submitted_s, DECISIONS.c.decided_s)

@@ -11,11 +11,11 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from rlalloc.past_job import PastJob
 from rlalloc.store.database import Database
 from rlalloc.store.encoding import to_row
+from rlalloc.store.row_access import parts
 from rlalloc.store.tables import HISTORY_READS, PAST_JOBS
 from rlalloc.store.unreadable_rows import UnreadableRows
 
 _ROWS_PER_QUERY: Final = 5000
-_IDS_PER_QUERY: Final = 500
 _FIELDS: Final = tuple(field.name for field in msgspec.structs.fields(PastJob))
 _COLUMNS: Final = [PAST_JOBS.c[name] for name in _FIELDS]
 
@@ -133,9 +133,7 @@ class History:
     def _new(self, connection: sa.Connection, jobs: Sequence[PastJob]) -> list[PastJob]:
         """Those of the jobs that are not in the table, each once."""
         by_key = {(job.job_id, job.submitted_s): job for job in jobs}
-        ids = sorted({job_id for job_id, _ in by_key})
-        for first in range(0, len(ids), _IDS_PER_QUERY):
-            some = ids[first : first + _IDS_PER_QUERY]
+        for some in parts(sorted({job_id for job_id, _ in by_key})):
             there = sa.select(PAST_JOBS.c.job_id, PAST_JOBS.c.submitted_s).where(PAST_JOBS.c.job_id.in_(some))
             for job_id, submitted_s in connection.execute(there):
                 by_key.pop((job_id, submitted_s), None)

@@ -19,7 +19,7 @@ JobKey = tuple[int, int]
 """Job id and submit second: Slurm may use an id for several jobs."""
 Position = tuple[float, str]
 """A decision in the order of time: when it was taken, and its id."""
-IDS_PER_QUERY: Final = 500
+_IDS_PER_QUERY: Final = 500
 
 _NAMES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {
     Decision: ("decisions", "id"),
@@ -68,4 +68,4 @@ def later_than(position: Position | None) -> sa.ColumnElement[bool]:
 
 def parts(all_of: Sequence[Each]) -> list[Sequence[Each]]:
     """What a query is about, in portions that it can take."""
-    return [all_of[first : first + IDS_PER_QUERY] for first in range(0, len(all_of), IDS_PER_QUERY)]
+    return [all_of[first : first + _IDS_PER_QUERY] for first in range(0, len(all_of), _IDS_PER_QUERY)]
