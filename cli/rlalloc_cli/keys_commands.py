@@ -12,6 +12,7 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH
 from rlalloc.errors import ConfigError
+from rlalloc.run_as_owner import name_of
 from rlalloc_cli.config_option import ConfigOption, loaded_config
 from rlalloc_cli.terminal import CONSOLE, fail
 
@@ -66,7 +67,7 @@ def show(*, config: ConfigOption = DEFAULT_PATH) -> None:
         for path in sorted([*directory.glob("*.key*"), *directory.glob("*/*.key")]):
             found = path.stat()
             mode = f"{stat.S_IMODE(found.st_mode):04o}"
-            table.add_row(str(path.relative_to(directory)), _name(found.st_uid), mode, _public_key(path))
+            table.add_row(str(path.relative_to(directory)), name_of(found.st_uid), mode, _public_key(path))
     except OSError as err:
         fail(f"{err.filename}: {err.strerror}; run this as root", code=1)
     CONSOLE.print(f"{directory}:" if table.row_count else f"{directory}: no keys", soft_wrap=True)
@@ -101,13 +102,6 @@ def _uid(user: str, *, required: bool) -> int | None:
         return pwd.getpwnam(user).pw_uid
     except KeyError as err:
         raise ConfigError(f"there is no user {user} here: name the user of the service by --owner") from err
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _public_key(path: Path) -> str:

@@ -49,7 +49,15 @@ def login_name() -> str:
         return name
     if os.geteuid() != 0 and (name := os.environ.get(_STARTED_BY)):
         return name
-    return _name_of(os.getuid())
+    return name_of(os.getuid())
+
+
+def name_of(uid: int) -> str:
+    """The name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _owner(directory: Path) -> tuple[int, int] | None:
@@ -92,10 +100,3 @@ def _group_of(uid: int) -> int:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
         return uid
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

@@ -6,7 +6,6 @@ What rlallocd has metrics of its own for (loop, intercept file, agent) is not am
 
 import logging
 import os
-import pwd
 import threading
 import time
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rlalloc.config import Config
+from rlalloc.run_as_owner import name_of
 from rlallocd.checks.finding import LEVELS, Finding
 from rlallocd.checks.machine_checks import policy_findings, training_findings
 from rlallocd.checks.site_checks import installation_findings
@@ -75,16 +75,8 @@ class RegularChecks:
 
 def _findings(path: Path, config: Config, commands: Commands) -> list[Finding]:
     return [
-        *installation_findings(path, config, commands, _own_name()),
+        *installation_findings(path, config, commands, name_of(os.geteuid())),
         *switch_findings(config, read_daemon_state(config.runtime_directory)),
         *policy_findings(config),
         *training_findings(config, unit_state("rlalloc-train.timer"), unit_state("rlalloc-train.service")),
     ]
-
-
-def _own_name() -> str:
-    """As whom this program runs."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

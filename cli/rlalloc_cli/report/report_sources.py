@@ -3,13 +3,13 @@
 import contextlib
 import itertools
 import os
-import pwd
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
+from rlalloc.run_as_owner import name_of
 from rlalloc.store import Store
 from rlalloc.store.decided_jobs import DecidedJob
 from rlalloc.user_messages import MOST_JOBS_ASKED, AskDecided, Decided, ask_daemon
@@ -47,7 +47,7 @@ class Report:
         self.config = config
         self.store = store
         self.everybody = store is not None
-        if not self.everybody and asked.user not in ("", own_name()):
+        if not self.everybody and asked.user not in ("", name_of(os.geteuid())):
             raise WrongQuestion("you may report your own jobs only: leave out --user, or ask an administrator")
         self._commands = Commands(_SACCT_TIMEOUT_S)
         try:
@@ -56,7 +56,7 @@ class Report:
             raise WrongQuestion(f"Slurm does not take these times: {err.said}") from err
         if self.span.until_s <= self.span.since_s:
             raise WrongQuestion("--starttime must lie before --endtime")
-        users = asked.user if self.everybody else own_name()
+        users = asked.user if self.everybody else name_of(os.geteuid())
         self._filter = RunFilter(users, asked.account, asked.partition, everybody=self.everybody)
         self._joiner = RunJoiner(lookup, self.span)
         self._totals = TotalsSoFar(self.span)
@@ -98,14 +98,6 @@ def open_report(path: Path, asked: Asked) -> Iterator[Report]:
     config, store = opened
     with contextlib.closing(store):
         yield Report(asked, store.sizes.of, config, store)
-
-
-def own_name() -> str:
-    """The login name of this user, or the number where there is none."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def _of_daemon(job_ids: Collection[int]) -> Iterator[DecidedJob]:

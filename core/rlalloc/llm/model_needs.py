@@ -1,5 +1,6 @@
 """From facts to GPUs: what each holds with a given count, which counts make sense, and which fit. Pure functions."""
 
+import math
 from typing import Final
 
 import msgspec
@@ -128,15 +129,17 @@ def memory_on(facts: Facts, gpus: int, gpus_per_node: int) -> GpuMemory | None:
     return _training(facts, model, gpus, gpus_per_node)
 
 
+def needed_gib(facts: Facts, gpus: int, gpus_per_node: int) -> float:
+    """The memory that a GPU has to have, in GiB; infinite where ``memory_on`` is None."""
+    memory = memory_on(facts, gpus, gpus_per_node)
+    return math.inf if memory is None else memory.needed_gib
+
+
 def counts_that_fit(facts: Facts, memory_gib: float, gpus_per_node: int, most: int) -> tuple[int, ...]:
     """GPU counts up to ``most`` with enough memory: all within a node, then whole nodes; ascending."""
     whole_nodes = range(2 * gpus_per_node, most + 1, gpus_per_node)[:_MOST_COUNTS]
-    found = []
-    for gpus in (*range(1, min(most, gpus_per_node) + 1), *whole_nodes):
-        memory = memory_on(facts, gpus, gpus_per_node)
-        if memory is not None and memory.needed_gib <= memory_gib:
-            found.append(gpus)
-    return tuple(found)
+    counts = (*range(1, min(most, gpus_per_node) + 1), *whole_nodes)
+    return tuple(gpus for gpus in counts if needed_gib(facts, gpus, gpus_per_node) <= memory_gib)
 
 
 def _tensor_parallel(facts: Facts, gpus: int, gpus_per_node: int) -> int:

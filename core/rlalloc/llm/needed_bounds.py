@@ -9,7 +9,7 @@ import msgspec
 from rlalloc.bounds import CONSENT
 from rlalloc.job import Allocation, Bounds, JobClass
 from rlalloc.llm.facts import Facts, facts_of_words
-from rlalloc.llm.model_needs import makes_sense, memory_on, parallel_unit
+from rlalloc.llm.model_needs import makes_sense, needed_gib, parallel_unit
 from rlalloc.llm.script_options import FOLLOWS_GPUS
 
 MODEL: Final = "model"
@@ -51,10 +51,10 @@ def with_model_needs(
     counts = tuple(count for count in bounds.gpu_counts if count == asked or makes_sense(facts, count, gpus_per_node))
     if memory_gib is not None and facts.architecture is not None:
         enough, least = memory_gib, 1
-        if asked in counts and (needed := _needed_gib(facts, asked, gpus_per_node)) > enough:
+        if asked in counts and (needed := needed_gib(facts, asked, gpus_per_node)) > enough:
             enough, least = needed, 1 if bounds.gpus.minimum_from == "script" else asked
         counts = tuple(
-            count for count in counts if count >= least and _needed_gib(facts, count, gpus_per_node) <= enough
+            count for count in counts if count >= least and needed_gib(facts, count, gpus_per_node) <= enough
         )
     if not counts or counts == bounds.gpu_counts:
         return bounds
@@ -118,9 +118,4 @@ def _surely_fits(facts: Facts, count: int, memory_gib: float | None, gpus_per_no
         global_batch=None,
         sequence=facts.sequence or longest,
     )
-    return _needed_gib(whole, count, gpus_per_node) * _MARGIN <= memory_gib
-
-
-def _needed_gib(facts: Facts, gpus: int, gpus_per_node: int) -> float:
-    memory = memory_on(facts, gpus, gpus_per_node)
-    return math.inf if memory is None else memory.needed_gib
+    return needed_gib(whole, count, gpus_per_node) * _MARGIN <= memory_gib

@@ -10,7 +10,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlalloc.llm.facts import Facts
-from rlalloc.llm.model_needs import makes_sense, memory_on, training_on
+from rlalloc.llm.model_needs import makes_sense, needed_gib, training_on
 from rlalloc.llm.parallel_layouts import ParallelPlan, layouts, with_plan
 from rlalloc.llm.script_options import PLANNED
 from rlalloc.speed.gpu_speeds import speed_of
@@ -41,18 +41,13 @@ def plan_for(facts: Facts, size: Allocation, memory_gib: float | None, gpu_type:
         return possible[0] if possible else None
     if memory_gib is None:
         return None
-    needed = {plan: _needed_gib(facts, plan, size) for plan in possible}
+    needed = {plan: needed_gib(with_plan(facts, plan), size.gpus, size.gpus_per_node) for plan in possible}
     fitting = [plan for plan in possible if needed[plan] <= memory_gib]
     if not fitting:
         return min(possible, key=lambda plan: (needed[plan], plan.tensor * plan.pipeline))
     if facts.purpose == "serve":
         return min(fitting, key=lambda plan: (plan.tensor * plan.pipeline, plan.pipeline))
     return min(fitting, key=lambda plan: (_sample_s(facts, plan, size, gpu_type), plan.tensor * plan.pipeline))
-
-
-def _needed_gib(facts: Facts, plan: ParallelPlan, size: Allocation) -> float:
-    memory = memory_on(with_plan(facts, plan), size.gpus, size.gpus_per_node)
-    return float("inf") if memory is None else memory.needed_gib
 
 
 def _sample_s(facts: Facts, plan: ParallelPlan, size: Allocation, gpu_type: str) -> float:

@@ -14,14 +14,6 @@ def ids_of(user: str, *more_groups: str) -> tuple[int, frozenset[int]]:
     return entry.pw_uid, frozenset((*os.getgrouplist(user, entry.pw_gid), *added))
 
 
-def name_of(uid: int) -> str:
-    """The name of a user, or the number where there is none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 def may_write(path: Path, uid: int, groups: frozenset[int]) -> bool:
     """Whether a user may write a file or a directory; root may. Raises OSError where it cannot be looked at."""
     found = path.stat()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rlalloc import local_times
 from rlalloc_simulator.report.job_figures import Measures
 
 DASH: Final = "–"  # noqa: RUF001 (an en dash is what it says)
@@ -33,11 +34,7 @@ def rows(measures: Sequence[Measures]) -> list[Row]:
 
 def duration(seconds: float | None) -> str:
     """Seconds as ``1:02:03``; a dash for none."""
-    if seconds is None:
-        return DASH
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}"
+    return DASH if seconds is None else local_times.duration(seconds)
 
 
 def _factor(value: float | None) -> str:
