@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import shutil
@@ -250,9 +251,13 @@ class Site:
         """End a daemon properly (SIGTERM) and wait for its end."""
         self.kill(name, signal.SIGTERM)
 
-    def start_daemon(self, name: str) -> None:
-        """Start a daemon that does not run and wait until it serves; raises DaemonFailedError."""
+    def start_daemon(self, name: str, *options: str) -> None:
+        """Start a daemon that does not run, with these options too, and wait until it serves.
+
+        Raises DaemonFailedError.
+        """
         daemon = self._daemon(name)
+        daemon = dataclasses.replace(daemon, arguments=[*daemon.arguments, *options])
         daemons.launch(self._layout, daemon, self.environment())
         daemons.await_ready(self._layout, daemon)
 

@@ -214,6 +214,8 @@ def _node_lines(spec: SiteSpec, ports: Ports, host: str) -> Iterator[str]:
             words["Gres"] = ",".join(gres.word for gres in kind.all_gres)
         if kind.features:
             words["Features"] = ",".join(kind.features)
+        if kind.cloud:
+            words["State"] = "CLOUD"
         port += kind.nodes
         yield " ".join(f"{key}={value}" for key, value in words.items())
 

@@ -59,6 +59,7 @@ class NodeKind:
     """Nodes that are alike: how many, and what each has. Memory in MiB.
 
     ``gres`` is what a node has beside its ``gpus``. With ``threads`` above 1, each CPU is a core with that many.
+    With ``cloud``, slurmctld takes them for machines of a cloud (State=CLOUD); they run from the site's start on.
     """
 
     nodes: int
@@ -69,6 +70,7 @@ class NodeKind:
     features: tuple[str, ...] = ()
     gres: tuple[Gres, ...] = ()
     threads: int = 1
+    cloud: bool = False
 
     @property
     def all_gres(self) -> tuple[Gres, ...]:

@@ -36,7 +36,7 @@ NODES = (  # after n1 and n2, which have eight a100 each
     NodeKind(1, gpus=2, gpu_type="h100", cpus=32, mem_mib=96_000, gres=(Gres("gpu", "1g.10gb", 7),)),
     NodeKind(1, gpus=2, cpus=32, mem_mib=96_000, gres=(Gres("shard", "", 8),)),
     NodeKind(1, gpus=4, gpu_type="mi300x", cpus=32, mem_mib=96_000),
-    NodeKind(1, gpus=4, cpus=32, mem_mib=96_000),
+    NodeKind(1, gpus=4, cpus=32, mem_mib=96_000, cloud=True),
     NodeKind(1, gpus=4, gpu_type="max1550", cpus=32, mem_mib=96_000),
 )
 SLICED, SHARED, ASLEEP = "n4", "n5", "n7"
@@ -70,6 +70,7 @@ def busy_site() -> Iterator[Site]:
             "PreemptType": "preempt/qos",
             "PreemptMode": "REQUEUE",
             "Licenses": "solver:1",
+            "PrivateData": "cloud",
             "SuspendProgram": "/bin/true",
             "ResumeProgram": "/bin/true",
             "SuspendTime": "36000",
@@ -430,24 +431,43 @@ def test_of_several_partitions_the_one_counts_where_a_job_would_start_first(site
     assert (nodes[0], nodes[1] in ("n1", "n2")) == ("n3", True)
 
 
-def test_a_node_that_is_powered_down_is_open_once_it_has_booted(site: Site, slurm: Slurm) -> None:
-    """Slurm allocates it to a job at once; the job then waits for the node."""
-    size = ("--partition=cloud", "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+def test_a_cloud_node_that_is_powered_down_is_open_once_it_has_booted(
+    site: Site, slurm: Slurm, sizing: Installation
+) -> None:
+    """Slurm allocates it to a job at once; the job then waits for the node, and gets the size that rlalloc chose.
+
+    A node that boots does not respond yet, and is there all the same. This test is what boots it.
+    """
+    size = ("--partition=cloud", "-N1", "--gpus-per-node=2", "-c8", "--mem=8G")
     view = seen_by(site, slurm, USER, *size)
     assert (free_gpus(view), len(view.releases)) == ([4], 0)
+    site.stop_daemon(ASLEEP)
     site.run(["scontrol", "update", f"NodeName={ASLEEP}", "State=POWER_DOWN"])
-    wait_until(
-        lambda: "POWERED_DOWN" in site.run(["scontrol", "show", "node", ASLEEP]), what="it is off", timeout_s=60
-    )
+    wait_until(lambda: "POWERED_DOWN" in node_state(site, ASLEEP), what="it is off", timeout_s=60)
     view = seen_by(site, slurm, USER, *size)
     assert (free_gpus(view), view.releases[:, :2].tolist()) == ([0], [[300, 4]])
-    job_id = site.sbatch(SLEEPS, user=USER, options=size)
+    job_id = sizing.submit(LLM.format(words="gpus=4"), *size)
+    decided = sizing.decision(job_id)
+    assert decided.allocation is not None, decided.reason
+    assert decided.allocation.gpus == 4
     site.wait_for_states([job_id], {"CONFIGURING"}, timeout_s=60)
+    wait_until(lambda: {"NOT_RESPONDING", "POWERING_UP"} <= node_state(site, ASLEEP), what="it boots", timeout_s=60)
+    assert free_gpus(seen_by(site, slurm, USER, *size)) == [0]
+    site.start_daemon(ASLEEP, "-b")
+    site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
+    assert sizing.output(job_id).count(",") == 3
 
 
 def reason(site: Site, job_id: int) -> str:
     """Why a job waits."""
     return site.run(["squeue", "--noheader", f"--jobs={job_id}", "--format=%r"]).strip()
+
+
+def node_state(site: Site, node: str) -> set[str]:
+    """The words of a node's state."""
+    found = re.search(r"State=(\S+)", site.run(["scontrol", "show", "node", node]))
+    assert found is not None
+    return set(found[1].split("+"))
 
 
 def backfill_passes(site: Site) -> int:

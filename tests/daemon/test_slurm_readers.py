@@ -47,7 +47,13 @@ class TestStates:
         """25.11 lists base state and flags; squeue, pyslurm and 22.05 show one word: Slurm's own order of them."""
         assert job_state(words) == state
 
-    @pytest.mark.parametrize("words", [["idle"], ["MIXED", "PLANNED"], ["IDLE", "POWERED_DOWN"], ["allocated"]])
+    @pytest.mark.parametrize(
+        "words",
+        [
+            *(["idle"], ["MIXED", "PLANNED"], ["IDLE", "POWERED_DOWN"], ["allocated"]),
+            ["MIXED", "CLOUD", "NOT_RESPONDING", "POWERING_UP"],  # it boots
+        ],
+    )
     def test_nodes_that_take_jobs(self, words: list[str]) -> None:
         assert is_usable(words)
 
@@ -56,6 +62,7 @@ class TestStates:
         [
             *(["idle", "DRAIN"], ["DOWN", "NOT_RESPONDING"], ["IDLE", "MAINT", "RESERVED"], ["idle", "MAINTENANCE"]),
             *(["IDLE", "INVALID_REG"], ["UNKNOWN"], ["FUTURE"], ["MIXED", "FAIL"]),
+            *(["IDLE", "NOT_RESPONDING"], ["DOWN", "CLOUD", "NOT_RESPONDING", "POWERING_UP"]),
         ],
     )
     def test_nodes_that_do_not(self, words: list[str]) -> None:
@@ -66,6 +73,7 @@ class TestStates:
         [
             (["unknown"], True),
             (["UNKNOWN", "NOT_RESPONDING"], False),  # slurmctld has asked in vain
+            (["UNKNOWN", "NOT_RESPONDING", "POWERING_UP"], False),  # that takes minutes
             (["UNKNOWN", "DRAIN"], False),
             (["IDLE"], False),
             (["IDLE", "NOT_RESPONDING"], False),

@@ -8,14 +8,15 @@ _FLAGS_IN_ORDER = (
     *("COMPLETING", "STAGE_OUT", "CONFIGURING", "EXPEDITING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
 )
+_SILENT = ("NOT_RESPONDING", "NO_RESPOND")
+_BOOTS = "POWERING_UP"
 # Beginnings, as versions and commands abbreviate: DRAIN, DRAINED, DRAINING; MAINT, MAINTENANCE; INVAL, INVALID_REG.
 _NOT_USABLE = (
     "DOWN",
     "DRAIN",
     "FAIL",
     "MAINT",
-    "NOT_RESPONDING",
-    "NO_RESPOND",
+    *_SILENT,
     "ERROR",
     "UNKNOWN",
     "FUTURE",
@@ -23,7 +24,7 @@ _NOT_USABLE = (
 )
 
 
-_ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "REBOOT_ISSUED")
+_ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", _BOOTS, "POWER_DOWN", "POWER_UP", "REBOOT_ISSUED")
 """Such a node takes a job, and the job starts once the node has booted."""
 
 
@@ -38,11 +39,18 @@ def is_asleep(words: Iterable[str]) -> bool:
 
 
 def is_usable(words: Iterable[str]) -> bool:
-    """Whether a node with this base state and these flags takes jobs."""
-    return not any(word.upper().startswith(_NOT_USABLE) for word in words)
+    """Whether a node with this base state and these flags takes jobs: also one that boots and cannot respond yet."""
+    states = [word.upper() for word in words]
+    if _BOOTS in states:
+        states = [state for state in states if not state.startswith(_SILENT)]
+    return not any(map(_is_bad, states))
 
 
 def is_awaited(words: Collection[str]) -> bool:
     """Whether a node is unknown and nothing worse: slurmctld has just started, and the node has not reported yet."""
-    others = [word for word in words if not word.upper().startswith("UNKNOWN")]
-    return len(others) < len(words) and is_usable(others)
+    others = [word.upper() for word in words if not word.upper().startswith("UNKNOWN")]
+    return len(others) < len(words) and not any(map(_is_bad, others))
+
+
+def _is_bad(state: str) -> bool:
+    return state.startswith(_NOT_USABLE)
