@@ -70,7 +70,7 @@ def busy_site() -> Iterator[Site]:
             "PreemptType": "preempt/qos",
             "PreemptMode": "REQUEUE",
             "Licenses": "solver:1",
-            "PrivateData": "cloud",
+            "PrivateData": "cloud",  # 22.05 hides powered-down nodes of a cloud without it
             "SuspendProgram": "/bin/true",
             "ResumeProgram": "/bin/true",
             "SuspendTime": "36000",
