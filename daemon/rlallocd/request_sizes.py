@@ -89,7 +89,8 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "no-gpus": "a job without GPUs",
     "no-time-limit": "a job without a time limit",
     "overcommit": "a job with more tasks than CPUs (--overcommit)",
-    "tasks-per-socket": "a job whose tasks are bound to sockets, cores or boards (--ntasks-per-socket)",
+    "tasks-per-socket": "a job whose tasks are bound to sockets, cores or boards (--ntasks-per-socket, or "
+    "CR_ONE_TASK_PER_CORE in slurm.conf)",
     "other-gres": "a job that asks for other GRES beside its GPUs",
     "core-spec": "a job that leaves cores of its nodes to the system (--core-spec, --thread-spec)",
     "several-gpu-types": "a job that asks for several types of GPUs",

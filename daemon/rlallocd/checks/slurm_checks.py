@@ -18,6 +18,7 @@ OUR_TASK_EPILOG: Final = "/usr/lib/rlalloc/task_epilog"
 _CLOCK_DIFFERS_S: Final = 5.0
 _SLURMDBD: Final = "accounting_storage/slurmdbd"
 _BY_SOCKET: Final = frozenset({"cr_socket", "cr_socket_memory"})
+_ONE_TASK_PER_CORE: Final = "cr_one_task_per_core"
 
 
 class TaskScripts(NamedTuple):
@@ -105,6 +106,15 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
                 "slurm.conf: SelectTypeParameters has CR_Socket: this version of Slurm gives a job all sockets of "
                 "its nodes once its CPUs per task have been changed",
                 "set CR_Core or CR_Core_Memory, upgrade Slurm, or keep shadow mode",
+            )
+        ]
+    if _ONE_TASK_PER_CORE in site.select_parameters:
+        return [
+            warning(
+                "SelectType",
+                "slurm.conf: SelectTypeParameters has CR_ONE_TASK_PER_CORE: to Slurm each job is one with "
+                "--ntasks-per-core=1, and all run as submitted (tasks-per-socket)",
+                "leave it out, and let jobs that need it ask for --ntasks-per-core=1 or --hint=nomultithread",
             )
         ]
     if site.select_type not in WITHOUT_GPU_UPDATES:
