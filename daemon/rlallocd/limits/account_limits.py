@@ -8,7 +8,7 @@ since the job may start much later: what it is on is not changed.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,19 +18,36 @@ from rlallocd.limits.size_change import BILLING, Change
 _TIMES_MINUTES: Final = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMins")
 
 
+class Claims(NamedTuple):
+    """What other jobs of the same user or account wait for.
+
+    ``minutes`` are the minutes of their time limits times each TRES, by name; GPUs and shards are all ``gres``.
+    """
+
+    gpus: int = 0
+    minutes: Mapping[str, int] = {}
+
+    def minutes_of(self, tres: str) -> int:
+        """Those times a TRES, whatever the type of GPU."""
+        return self.minutes.get(tres.partition("/")[0], 0)
+
+
+NO_CLAIMS: Final = Claims()
+
+
 def account_obstacles(
-    change: Change, binding: Binding, capacity: Mapping[str, int], claimed_gpus: int = 0
+    change: Change, binding: Binding, capacity: Mapping[str, int], claims: Claims = NO_CLAIMS
 ) -> Iterator[str]:
     """Every limit that a change would break, in words.
 
     ``capacity`` is what the whole cluster has of CPUs, memory and nodes: a shared limit above it cannot be met.
-    ``claimed_gpus`` are what others of the same user or account wait for: a job must not grow in their way.
+    A job must not grow in the way of ``claims``.
     """
     yield from _of_one_job(change, binding)
     yield from _least(change, binding)
     yield from _minutes_of_one_job(change, binding)
-    yield from _shared(change, binding, capacity, claimed_gpus)
-    yield from _shared_minutes(change, binding)
+    yield from _shared(change, binding, capacity, claims.gpus)
+    yield from _shared_minutes(change, binding, claims)
 
 
 def _of_one_job(change: Change, binding: Binding) -> Iterator[str]:
@@ -74,7 +91,7 @@ def _shared(change: Change, binding: Binding, capacity: Mapping[str, int], claim
             yield from _above(claimed, change.new(ceiling.tres))
 
 
-def _shared_minutes(change: Change, binding: Binding) -> Iterator[str]:
+def _shared_minutes(change: Change, binding: Binding, claims: Claims) -> Iterator[str]:
     yield from _not_computed(change, (*binding.shared_minutes, *binding.shared_running_minutes))
     minutes = _minutes(change.allocation.time_limit_s, binding)
     before = _minutes(change.request.time_limit_s, binding)
@@ -83,7 +100,9 @@ def _shared_minutes(change: Change, binding: Binding) -> Iterator[str]:
     yield from (_frees(ceiling) for ceiling in binding.shared_minutes if ceiling.tres in change.freed)
     for ceiling in (*binding.shared_minutes, *binding.shared_running_minutes):
         if change.new(ceiling.tres) * minutes > change.old(ceiling.tres) * before:
-            yield from _above(ceiling, change.new(ceiling.tres) * minutes)
+            claimed = math.ceil(claims.minutes_of(ceiling.tres) * binding.usage_factor)
+            claimed_too = msgspec.structs.replace(ceiling, used=ceiling.used + claimed)
+            yield from _above(claimed_too, change.new(ceiling.tres) * minutes)
 
 
 def _not_computed(change: Change, ceilings: Iterable[Ceiling]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Whether a user could have had a decided allocation: all limits of a site, for one job. Pure functions."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import Allocation
-from rlallocd.limits.account_limits import account_obstacles
+from rlallocd.limits.account_limits import NO_CLAIMS, Claims, account_obstacles
 from rlallocd.limits.binding_limits import binding_of
 from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
 from rlallocd.limits.size_change import Change
@@ -85,23 +86,33 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
         if site.limits.enforced:
             binding = binding_of(job, name, partition.qos, site.limits)
             capacity = _capacity(site.nodes) if binding.shared else {}
-            claimed = _claimed_gpus(job, site, site.limits) if binding.shared and change.grows else 0
-            yield from account_obstacles(change, binding, capacity, claimed)
+            shared = binding.shared or binding.shared_minutes or binding.shared_running_minutes
+            grows = change.grows or change.lengthens
+            claims = _claims(job, site, site.limits) if shared and grows else NO_CLAIMS
+            yield from account_obstacles(change, binding, capacity, claims)
 
 
-def _claimed_gpus(job: JobRecord, site: SiteView, limits: SiteLimits) -> int:
-    """GPUs that other jobs of the user or account wait for, or got since the use was read."""
-    others = (each for each in site.jobs if each.user == job.user or each.account == job.account)
-    return sum(
-        site.granted[each.job_id].gpus if each.job_id in site.granted else each.gpus
-        for each in others
-        if each.job_id != job.job_id
+def _claims(job: JobRecord, site: SiteView, limits: SiteLimits) -> Claims:
+    """What other jobs of the user or account wait for, or got since the use was read."""
+    others = (
+        each
+        for each in site.jobs
+        if (each.user == job.user or each.account == job.account)
+        and each.job_id != job.job_id
         and each.is_shard == job.is_shard
         and (
             (each.pending and each.reason not in _NOT_NOW)
             or (each.running and each.started_s >= math.floor(limits.read_s))
         )
     )
+    minutes: Counter[str] = Counter()
+    gpus = 0
+    for each in others:
+        size = site.granted.get(each.job_id) or each
+        gpus += size.gpus
+        counts = {"gres": size.gpus, "cpu": size.cpus, "mem": math.ceil(size.mem_mib), "node": size.nodes}
+        minutes.update({tres: count * (size.time_limit_s // 60) for tres, count in counts.items()})
+    return Claims(gpus, minutes)
 
 
 def _capacity(nodes: Sequence[NodeRecord]) -> dict[str, int]:

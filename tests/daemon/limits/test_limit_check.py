@@ -133,6 +133,29 @@ def test_a_job_does_not_grow_in_the_way_of_others(
     assert bool(_obstacle(larger, site)) == stands
 
 
+@pytest.mark.parametrize(
+    ("changes", "granted", "stands"),
+    [
+        ({}, {}, False),  # 4 GPUs and 21 minutes of its own, 8 GPUs and 10 minutes of the other, are the limit
+        ({"time_limit_s": 660}, {}, True),
+        ({}, {8: msgspec.structs.replace(SIZE, gpus_per_node=4, time_limit_s=660)}, True),
+        ({"time_limit_s": 660, "reason": "Dependency"}, {}, False),
+    ],
+)
+@pytest.mark.parametrize("tres", ["gres/gpu", "gres/gpu:a100", "cpu"])
+def test_a_longer_job_does_not_take_the_minutes_of_others(
+    tres: str, changes: dict[str, object], granted: dict[int, Allocation], *, stands: bool
+) -> None:
+    """With GrpTRESMins, slurmctld would start this job and let the other wait."""
+    other = msgspec.structs.replace(JOB, job_id=8, **({"gpus": 8, "cpus": 64, "time_limit_s": 600} | changes))
+    minutes = 64 * 21 + 64 * 10 if tres == "cpu" else 4 * 21 + 8 * 10
+    asked = RequestFields(min_nodes=2, max_nodes=2, min_cpus=64, mem_mib_per_node=100_000)
+    job = msgspec.structs.replace(JOB, fields=asked)
+    group = Limits(group_minutes=Pool({tres: minutes}, {}))
+    site = msgspec.structs.replace(SITE, limits=_enforced(group), jobs=(job, other), granted=granted)
+    assert bool(_obstacle(msgspec.structs.replace(LONGER, time_limit_s=1260), site, job)) == stands
+
+
 def _enforced(limits: Limits) -> SiteLimits:
     user = AssociationRecord(account="llm", user="alice", user_id=1, partition="", parent="", limits=Limits())
     account = AssociationRecord(account="llm", user="", user_id=-1, partition="", parent="", limits=limits)
