@@ -18,7 +18,7 @@ from rlalloc.store import JobHistory, Store
 from rlalloc.urgency import nice_left, steps_taken
 from rlallocd.interval import Interval
 from rlallocd.job_tag import has_note, read_tag
-from rlallocd.job_updates import BATCH
+from rlallocd.job_updates import in_batches
 from rlallocd.journal_entries import added_nice
 from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdateRefused
 from rlallocd.verification import AddedNice
@@ -80,11 +80,7 @@ def updates_for(due: Mapping[int, int], jobs: Sequence[JobRecord]) -> list[NiceU
     for job in sorted(jobs, key=lambda job: job.submitted_s):
         if job.job_id in due:
             groups[due[job.job_id]].append(job)
-    updates = [
-        NiceUpdate(nice, tuple(group[first : first + BATCH]))
-        for nice, group in groups.items()
-        for first in range(0, len(group), BATCH)
-    ]
+    updates = [NiceUpdate(nice, tuple(batch)) for nice, group in groups.items() for batch in in_batches(group)]
     return sorted(updates, key=lambda update: update.jobs[0].submitted_s)
 
 

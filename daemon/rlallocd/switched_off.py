@@ -60,8 +60,8 @@ class SiteSwitchInUse:
             raise UserServiceError("only root and SlurmUser may switch rlalloc off or on for the whole site")
         who = f"{user or 'a user without a name'} (uid {uid})"
         if uid == 0 and question.for_user not in ("", "root"):
-            who = f"{_printable(question.for_user)} as {who}"
-        switch = SiteSwitch(off=question.off, since_s=time.time(), who=who, why=_printable(question.reason))
+            who = f"{printable(question.for_user)} as {who}"
+        switch = SiteSwitch(off=question.off, since_s=time.time(), who=who, why=printable(question.reason))
         recorded = self._record(switch)
         answer: Future[str] = Future()
         self._waiting.put(answer)
@@ -127,5 +127,6 @@ class SiteSwitchInUse:
         self._answering = []
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """What somebody wrote, without what no terminal should be sent."""
     return "".join(each for each in text if each.isprintable())

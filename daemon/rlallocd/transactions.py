@@ -99,7 +99,7 @@ class Applier:
         latest = self._updates.read_back([application.job_id for application, _ in batches[0]]) if batches else {}
         for number, batch in enumerate(batches, 1):
             if self._stopping():
-                self._leave_batch(batch, latest, "rlallocd was told to stop")
+                self._leave(batch, latest, "rlallocd was told to stop")
                 continue
             following = [application.job_id for application, _ in itertools.chain(*batches[number : number + 1])]
             latest = self._apply_batch(batch, latest, following, plans)
@@ -187,12 +187,12 @@ class Applier:
         with self._updates.together():
             for number, (application, candidate) in enumerate(batch):
                 if self._stopping():
-                    self._leave_batch(batch[number:], latest, "rlallocd was told to stop")
+                    self._leave(batch[number:], latest, "rlallocd was told to stop")
                     break
                 job = latest.get(application.job_id)
                 if job is not None and job.pending:  # an update may take nodes from one that runs
                     if obstacle := _obstacle(candidate, job):
-                        self._leave(application, job, obstacle)
+                        self._leave([(application, candidate)], latest, obstacle)
                         continue
                     plan = update_for(application, candidate.job, plans.get(application.decision_id))
                     answer = self._updates.update(plan)
@@ -302,12 +302,7 @@ class Applier:
         self._journal.mark([application], "restoring", why)
         return msgspec.structs.replace(application, state="restoring", detail=why)
 
-    def _leave(self, application: Application, job: JobRecord, why: str) -> None:
-        """Let a job go that has not been changed."""
-        if not is_deferred(job, application) or self._updates.begin([(application.job_id, application.begin_s)]):
-            self._journal.mark([application], "left", why)
-
-    def _leave_batch(
+    def _leave(
         self, batch: Sequence[tuple[Application, Candidate]], latest: Mapping[int, JobRecord], why: str
     ) -> None:
         """Let jobs go that have not been changed, in one call; if it is refused, the journal keeps them open."""

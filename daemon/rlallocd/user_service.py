@@ -49,7 +49,7 @@ from rlalloc.user_messages import (
 from rlallocd.daemon_state import STATE_FILE
 from rlallocd.intercept import WAKE_FILE
 from rlallocd.left_alone import OffRequest, OffRequests
-from rlallocd.switched_off import SiteSwitchInUse
+from rlallocd.switched_off import SiteSwitchInUse, printable
 from rlallocd.user_connections import MOST_OF_ALL, UserConnections
 from rlallocd.user_pace import UserPace
 
@@ -157,8 +157,8 @@ class UserService:
     def _leave_alone(self, question: AskOff, asker: Asker) -> Answer:
         if self._off_requests is None or not (asker.name or asker.changes_all):
             return Denied("rlallocd does not know whose jobs are yours: ask an administrator")
-        reason = "".join(each for each in question.reason if each.isprintable())
-        request = OffRequest(question.job_id, asker.name, asker.uid, asker.changes_all, reason)
+        who = asker.name, asker.uid, asker.changes_all
+        request = OffRequest(question.job_id, *who, printable(question.reason))
         if not asker.changes_all:
             self._off_requests.require_own(request)
             known = self._off_requests.knows(request.job_id)
