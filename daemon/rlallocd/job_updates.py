@@ -93,7 +93,7 @@ class JobUpdates:
         return True
 
 
-def in_batches(items: Iterable[_Item], size: int = BATCH) -> list[list[_Item]]:
+def in_batches(items: Iterable[_Item]) -> list[list[_Item]]:
     """Items in the portions in which jobs are updated, read back and let go."""
     every = list(items)
-    return [every[first : first + size] for first in range(0, len(every), size)]
+    return [every[first : first + BATCH] for first in range(0, len(every), BATCH)]

@@ -10,7 +10,6 @@ from rlalloc.config import Config
 from rlalloc.errors import PluginError
 from rlalloc.store import Position, Store
 from rlallocd.interval import Interval
-from rlallocd.job_updates import in_batches
 from rlallocd.kills_of_ours import KillsOfOurs
 from rlallocd.outcomes import outcomes_of
 from rlallocd.retention import Retention
@@ -58,8 +57,8 @@ class OutcomeCollection:
         job_ids = sorted({job_id for job_id, _ in histories})
         since_s = min(submitted_s for _, submitted_s in histories)
         records: list[AccountingRecord] = []
-        for some in in_batches(job_ids, JOBS_PER_CALL):
-            records += accounting(some, since_s)
+        for first in range(0, len(job_ids), JOBS_PER_CALL):
+            records += accounting(job_ids[first : first + JOBS_PER_CALL], since_s)
         outcomes = outcomes_of(histories.values(), records, config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self._counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
