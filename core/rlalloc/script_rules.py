@@ -17,7 +17,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, cache_hash=True):
     """The site's table (section ``scripts``), which etc/rlalloc.yaml explains.
 
     An entry is an option (``--name``, ``-tp``, ``srun -n``), a setting (``name``), a value, or a command.

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.allocation import without_limit
-from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gpu
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives, task_per_gpu
 from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.count_rules import with_declared_least, with_few_switches, with_near_gpus, with_whole_nodes
@@ -183,7 +183,6 @@ def job_view(
         directives = _directives(candidate.tag.directives)
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
-        bounds = with_declared_least(bounds, request, directives, cluster.shape)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
         if views.has_its_nodes_alone(job):
             bounds = with_whole_nodes(bounds, request, cluster.shape)
@@ -227,9 +226,17 @@ def _require_named(job: JobRecord, tag: Tag, defaults: Sequence[GpuDefaults]) ->
 
 
 _directives: Final = functools.lru_cache(maxsize=4096)(parse_directives)
-_bounds: Final = functools.lru_cache(maxsize=4096)(bounds_for)
 _consent_of: Final = functools.lru_cache(maxsize=4096)(consent_of)
 """Kept: most jobs of a site say the same, and many ask for the same."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _bounds(
+    request: Allocation, directives: Directives, site: SiteBounds, shape: NodeShape, most: int, consent: Consent
+) -> Bounds:
+    """What rule and script allow; kept, too. Raises DirectiveError."""
+    bounds = bounds_for(request, directives, site, shape, most, consent)
+    return with_declared_least(bounds, request, directives, shape)
 
 
 def _consent(tag: Tag, request: Allocation, directives: Directives, config: Config) -> Consent:

@@ -122,7 +122,8 @@ class _StepsAhead:
     """
 
     def __init__(self, view: ClusterView) -> None:
-        works_s = np.array(_works_ahead_s(view))
+        # The longest first: the gains of each step are in order then, and sorting them all merges a few runs.
+        works_s = -np.sort(-np.array(_works_ahead_s(view)))
         ladder = _powers_of_two(int(view.totals[0]))
         gains, sizes = [np.empty(0)], [np.empty(0, dtype=np.int64)]
         gain = np.full(len(works_s), math.inf)
