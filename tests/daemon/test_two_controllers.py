@@ -65,6 +65,10 @@ def two_controllers() -> Iterator[Site]:
         backup_environment={"RLALLOC_RUNTIME_DIRECTORY": f"{DEFAULT_ROOT}/{name}/run/rlalloc-backup"},
         extra_slurm_conf={"SlurmctldTimeout": "8", "MinJobAge": "3600"},
     ) as site:
+        # 25.11 does not start again if it was killed before it saved the usage of associations. It saves all that it
+        # has every five minutes, and when a partition is deleted.
+        for word in ("create", "delete"):
+            site.run(["scontrol", word, "PartitionName=passing"])
         agent = install(site)
         agent.start("rlalloc-agent")
         yield site
