@@ -182,13 +182,13 @@ def choose_reader(
 
     Raises SlurmError if pyslurm is required and does not fit.
     """
-    json_reader = JsonReader(commands, capabilities)
+    squeue_reader = SqueueReader(commands, JsonReader(commands, capabilities))
     if backend != "pyslurm":
-        return SqueueReader(commands, json_reader), f"slurm.backend is {backend}"
+        return squeue_reader, f"slurm.backend is {backend}"
     obstacle = _pyslurm_obstacle(slurm_version)
     if obstacle is not None:
         raise SlurmError(f"slurm.backend is pyslurm, but {obstacle}; set it to auto or cli")
-    return PyslurmReader(commands, json_reader), "slurm.backend is pyslurm"
+    return PyslurmReader(commands, squeue_reader), "slurm.backend is pyslurm"
 
 
 def _pyslurm_obstacle(slurm_version: str) -> str | None:

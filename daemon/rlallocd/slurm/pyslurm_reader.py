@@ -13,38 +13,43 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.pyslurm_answers import LENGTH_BYTES, PyslurmAnswer, decode
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UnknownJob
+from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
+from rlallocd.slurm.squeue_reader import SqueueReader
 
-_JOBS_PER_CALL: Final = 1000
 _AT_ONCE: Final = 1 << 20
 _LEAST_S: Final = 0.001  # 0 would mean not to wait at all
+_LEFT_OPEN: Final = ("mem_mib", "is_scrontab", "array_tasks", "needs")
+"""What SqueueReader does not ask for of pending jobs that cannot be ours."""
 _PROCESS: Final = "rlallocd.slurm.pyslurm_process"
 
 
 class PyslurmReader:
-    """Reads through libslurm; ``json_reader`` reads what pyslurm leaves out."""
+    """Reads through libslurm; ``squeue_reader`` reads what pyslurm leaves out."""
 
     name = "pyslurm"
 
-    def __init__(self, commands: Commands, json_reader: JsonReader) -> None:
+    def __init__(self, commands: Commands, squeue_reader: SqueueReader) -> None:
         """``commands`` has the time limit and the environment."""
         self._process = _Process(commands)
-        self._json_reader = json_reader
+        self._squeue_reader = squeue_reader
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
         answer = self._process.ask("jobs")
-        missing = [job.job_id for job, complete in zip(answer.jobs, answer.complete, strict=True) if not complete]
-        others = {record.job_id: record for record in self._read_otherwise(missing)}
-        return with_splits(others.get(record.job_id, record) for record in answer.jobs)
+        if all(answer.complete):
+            return with_splits(answer.jobs)
+        read = {record.job_id: record for record in self._squeue_reader.jobs()}
+        return with_splits(
+            record if complete else _completed(record, read.get(record.job_id))
+            for record, complete in zip(answer.jobs, answer.complete, strict=True)
+        )
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """As JsonReader does: pyslurm has no attribute for the maximum of nodes or the CPUs of a node."""
-        return self._json_reader.read_back(job_ids)
+        """As SqueueReader does: pyslurm has no attribute for the maximum of nodes or the CPUs of a node."""
+        return self._squeue_reader.read_back(job_ids)
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
@@ -54,15 +59,14 @@ class PyslurmReader:
         """End the process with pyslurm."""
         self._process.end()
 
-    def _read_otherwise(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        if not job_ids:
-            return ()
-        if len(job_ids) > _JOBS_PER_CALL:  # a command line has an end
-            return self._json_reader.jobs()
-        try:
-            return self._json_reader.jobs_of(job_ids)
-        except UnknownJob:  # they have all left the queue
-            return ()
+
+def _completed(record: JobRecord, read: JobRecord | None) -> JobRecord:
+    """A record of pyslurm, and what squeue's columns say of the same job, if it is still there."""
+    if read is None:
+        return record
+    if read.admin_comment or not read.pending:
+        return read
+    return msgspec.structs.replace(read, **{name: getattr(record, name) for name in _LEFT_OPEN})
 
 
 class _Running(NamedTuple):
