@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlalloc.objective import DEFAULT_POWER, Consequences, PowerModel, Resources, Setting
+from rlalloc.objective import DEFAULT_POWER, Consequences, Resources, Setting
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.view import expected_run_time_s
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob
@@ -39,7 +39,7 @@ class KnownBefore:
         return KnownBefore(self.serving[order], self.reference_s[order], self.speed_requested[order])
 
 
-def setting_of(site: SimulatedSite, power: PowerModel = DEFAULT_POWER) -> Setting:
+def setting_of(site: SimulatedSite) -> Setting:
     """Return what is the same for all jobs of a simulated site; at least one of each resource."""
     shapes = [(kind.count, kind.shape) for kind in site.nodes]
     return Setting(
@@ -48,7 +48,7 @@ def setting_of(site: SimulatedSite, power: PowerModel = DEFAULT_POWER) -> Settin
             cpus=max(1, sum(count * shape.cpus for count, shape in shapes)),
             mem_mib=max(1, sum(count * shape.mem_mib for count, shape in shapes)),
         ),
-        power,
+        DEFAULT_POWER,
     )
 
 

@@ -20,7 +20,7 @@ from rlalloc.run_times.replay import submissions
 from rlalloc.run_times.training import LearningSettings, RunTimes, predict_in_time_order
 from rlalloc.usage.past_bounds import KnownNeeds
 from rlalloc.usage.past_usage import PastUsage
-from rlalloc.usage.trimming_rules import DEFAULT_RULES, TrimmingSection
+from rlalloc.usage.trimming_rules import DEFAULT_RULES
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import STATE_NAMES, Record
 from rlalloc_simulator.workloads.calendar_weeks import WEEK_S
@@ -74,13 +74,13 @@ def estimates_by_model(known: Remembered) -> Estimates:
     return [by_id.get(str(number), estimate) for number, estimate in enumerate(estimates_from_past(known))]
 
 
-def needs_from_past(known: Remembered, rules: TrimmingSection = DEFAULT_RULES) -> Sequence[KnownNeeds]:
+def needs_from_past(known: Remembered) -> Sequence[KnownNeeds]:
     """Return what like jobs used, for each job, as the daemon knows it when the job is submitted.
 
     No kill of ours is in it: a run as requested has none. So a family that is killed for a size is not given back its
     requests, as it is on a real site.
     """
-    usage = PastUsage(rules)
+    usage = PastUsage(DEFAULT_RULES)
     return [
         KnownNeeds(usage.floors(facts))
         for number, facts in submissions(known.jobs, usage.add)

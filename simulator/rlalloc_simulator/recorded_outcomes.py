@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.heuristics import DEFAULT_PRICE, Heuristic, PriceConstants
+from rlalloc.heuristics import DEFAULT_PRICE, Heuristic
 from rlalloc.job import JobView, Shares
 from rlalloc.objective import TERM_NAMES, costs_of
 from rlalloc.objective.consequences import FloatArray
@@ -35,11 +35,7 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 def observed(
-    workload: Workload,
-    policy: Heuristic,
-    inputs: PolicyInputs,
-    terms: tuple[str, ...] = TERM_NAMES,
-    price: PriceConstants = DEFAULT_PRICE,
+    workload: Workload, policy: Heuristic, inputs: PolicyInputs, terms: tuple[str, ...] = TERM_NAMES
 ) -> Observed:
     """Run a workload under ``policy`` and return the decisions whose outcomes are informative.
 
@@ -66,7 +62,7 @@ def observed(
     held = driven.sizes[numbers, :1] * driven.sizes[numbers, 1:4]
     shares = (held / np.maximum(totals[numbers], 1.0)).max(axis=1)
     others_s = [
-        price.price_s(share, seconds, queued)
+        DEFAULT_PRICE.price_s(share, seconds, queued)
         for share, seconds, queued in zip(shares.tolist(), run_s.tolist(), first["queued"].tolist(), strict=True)
     ]
     became = consequences_of(simulator, KnownBefore.of(workload.jobs)).rows(numbers)

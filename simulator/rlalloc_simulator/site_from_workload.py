@@ -128,9 +128,7 @@ def with_late_decisions(site: SimulatedSite, after_s: float, rules: LateRules | 
     return msgspec.structs.replace(site, interception=changed)
 
 
-def submitted_from(
-    jobs: Sequence[WorkloadJob], site: SimulatedSite, qos_factors: Mapping[str, float] | None = None
-) -> list[SubmittedJob]:
+def submitted_from(jobs: Sequence[WorkloadJob], site: SimulatedSite) -> list[SubmittedJob]:
     """Return a workload's jobs; rlalloc decides about those with a class. Explicit priorities are ignored.
 
     Raises ValueError where a job names an unknown user, partition or job, DirectiveError where its directives leave
@@ -148,13 +146,12 @@ def submitted_from(
         if (user := (job.user, job.account or "all")) not in users:
             raise ValueError(f"job {job.id}: no user {job.user!r} of account {user[1]!r} on the site")
         partition = partitions.get(job.partition, 0)
-        qos_factor = (qos_factors or {}).get(job.qos, 0.0)
-        submitted.append(_submitted(job, users[user], partition, site, qos_factor, places))
+        submitted.append(_submitted(job, users[user], partition, site, places))
     return submitted
 
 
 def _submitted(
-    job: WorkloadJob, user: int, partition: int, site: SimulatedSite, qos_factor: float, places: Mapping[int, int]
+    job: WorkloadJob, user: int, partition: int, site: SimulatedSite, places: Mapping[int, int]
 ) -> SubmittedJob:
     request = job.request.allocation
     device = device_of(request, job.request.gpu_type, is_shard=job.request.shards)
@@ -176,7 +173,6 @@ def _submitted(
         sockets=job.request.sockets,
         nice=job.nice,
         name=job.name,
-        qos_factor=qos_factor,
         managed=job.job_class is not None,
         dependencies=tuple((each.kind, places[each.job]) for each in job.dependency),
     )

@@ -34,17 +34,14 @@ _IN_DEEPSPEED: Final = ("zero_optimization", "train_micro_batch_size_per_gpu", "
 _SCRIPT_OPTIONS: Final = frozenset({"bash", "sh", "source", ".", "zsh"})
 
 
-def facts_of_script(
-    text: str, read_file: ReadFile | None = None, variables: Mapping[str, str] | None = None
-) -> Facts:
+def facts_of_script(text: str, read_file: ReadFile | None = None) -> Facts:
     """Say what a batch script tells of an LLM job; of several commands, the one that tells most.
 
-    ``variables`` are known before the script begins. It reads files by ``read_file`` as the script names them,
-    here-documents of the script first. It never raises for any content, and runs nothing.
+    It reads files by ``read_file`` as the script names them, here-documents of the script first. It never raises for
+    any content, and runs nothing.
     """
     library = _Library(read_file)
-    finders = list(_finders(text, library, dict(variables or {}), depth=0))
-    return max(finders, key=_how_much_it_tells, default=FactFinder()).facts()
+    return max(_finders(text, library, {}, depth=0), key=_how_much_it_tells, default=FactFinder()).facts()
 
 
 def _how_much_it_tells(finder: FactFinder) -> tuple[bool, int]:

@@ -75,25 +75,9 @@ class History:
                 return
             after_id, after_s = rows[-1].id, rows[-1].ended_s
 
-    def recent(
-        self,
-        limit: int,
-        *,
-        user: str | None = None,
-        name: str | None = None,
-        script: str | None = None,
-        before_s: float | None = None,
-    ) -> tuple[PastJob, ...]:
-        """At most ``limit`` jobs that ended before ``before_s``, the latest first: of a user, a name, a script.
-
-        A name alone, without its user, is not found by an index.
-        """
+    def recent(self, limit: int) -> tuple[PastJob, ...]:
+        """At most ``limit`` jobs, the last that ended first."""
         query = sa.select(PAST_JOBS.c.id, *_COLUMNS).order_by(PAST_JOBS.c.ended_s.desc()).limit(limit)
-        for column, value in ((PAST_JOBS.c.user, user), (PAST_JOBS.c.name, name), (PAST_JOBS.c.script, script)):
-            if value is not None:
-                query = query.where(column == value)
-        if before_s is not None:
-            query = query.where(PAST_JOBS.c.ended_s < before_s)
         with self._database.reading() as connection:
             jobs = (self._past_job(row) for row in connection.execute(query))
             return tuple(job for job in jobs if job is not None)

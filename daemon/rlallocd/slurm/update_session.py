@@ -19,7 +19,7 @@ import secrets
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -40,14 +40,10 @@ _READ_BYTES: Final = 65_536
 
 
 class UpdateSession:
-    """Runs ``scontrol update``. Those inside ``together`` share a process as far as they can.
+    """Runs ``scontrol update``. Those inside ``together`` share a process as far as they can."""
 
-    ``clock`` returns monotonic seconds.
-    """
-
-    def __init__(self, commands: Commands, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, commands: Commands) -> None:
         self._commands = commands
-        self._clock = clock
         self._together = False
         self._is_first = True
         self._process: _InteractiveScontrol | None = None
@@ -95,7 +91,7 @@ class UpdateSession:
 
     def _interactive(self) -> "_InteractiveScontrol | None":
         """A process that takes updates, started where there is none; None if scontrol cannot be used in this way."""
-        if self._process is None and self._clock() >= self._one_by_one_until_s:
+        if self._process is None and time.monotonic() >= self._one_by_one_until_s:
             try:
                 self._process = _InteractiveScontrol(self._commands.environment)
                 self._process.answer("", min(_READY_WITHIN_S, self._commands.timeout_s))
@@ -106,7 +102,7 @@ class UpdateSession:
 
     def _go_one_by_one(self, err: SlurmUnavailable) -> None:
         self._deaths = 0
-        self._one_by_one_until_s = self._clock() + _ONE_BY_ONE_FOR_S
+        self._one_by_one_until_s = time.monotonic() + _ONE_BY_ONE_FOR_S
         _log.warning("each update takes a scontrol of its own for %.0f s: %s", _ONE_BY_ONE_FOR_S, err)
 
     def _end(self) -> None:

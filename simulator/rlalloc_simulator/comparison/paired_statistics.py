@@ -54,9 +54,9 @@ def bootstrap_of_strata(strata: Sequence[FloatArray], confidence: float, seed: i
     return estimate, float(low), float(high)
 
 
-def ratio_of(strata: Sequence[FloatArray], confidence: float, seed: int = 0) -> Interval:
+def ratio_of(strata: Sequence[FloatArray], confidence: float) -> Interval:
     """Likewise for logarithms of ratios: the geometric mean with its interval."""
-    return Interval(*(math.exp(value) for value in bootstrap_of_strata(strata, confidence, seed)))
+    return Interval(*(math.exp(value) for value in bootstrap_of_strata(strata, confidence)))
 
 
 def paired_ratio(values: Iterable[float], against: Iterable[float], confidence: float = CONFIDENCE) -> Interval:

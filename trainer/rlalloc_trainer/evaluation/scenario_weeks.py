@@ -90,12 +90,7 @@ def within_limit(job: WorkloadJob, longest_s: float) -> WorkloadJob:
 
 
 def generated(
-    model: str,
-    request_node: NodeGroup,
-    cluster: ClusterDescription,
-    hours: float,
-    seed: int,
-    longest_s: float = LONGEST_RUN_S,
+    model: str, request_node: NodeGroup, cluster: ClusterDescription, hours: float, seed: int
 ) -> tuple[WeekWorkload, tuple[WorkloadJob, ...]]:
     """Draw a workload of ``hours`` at a load of 1; its users ask for nodes like ``request_node``.
 
@@ -106,7 +101,7 @@ def generated(
 
     def drawn(turn: int) -> list[WorkloadJob]:
         settings = GeneratorSettings(cluster=node, hours=hours, load=DRAWN_LOAD, seed=seed + turn * SEEDS_APART)
-        return [within_limit(job, longest_s) for job in generate(load_model(model), settings)]
+        return [within_limit(job, LONGEST_RUN_S) for job in generate(load_model(model), settings)]
 
     workload, others = thinned(drawn(0), cluster, hours, seed)
     past = list(others)

@@ -25,7 +25,7 @@ from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.engine import NodeKind, SubmittedJob, UserKind
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback, silent
+from rlalloc_simulator.progress import silent
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.truths.scaling_mixture import drawn_speed
 from rlalloc_trainer.evaluation.never_worse import Failure
@@ -93,7 +93,6 @@ def what_if(
     urgency: UrgencyRules = NO_URGENCY,
     objective: Weights = DEFAULT_WEIGHTS,
     effort: Effort = Effort(),  # noqa: B008 (immutable)
-    progress: ProgressCallback = silent,
 ) -> WhatIf:
     """Simulate ``learned`` and as requested on workloads drawn from usable ``experiences`` and from ``others``.
 
@@ -115,7 +114,7 @@ def what_if(
         _POLICY: Run(msgspec.structs.replace(learned.policy, objective=objective)),
         SAME_ORDER: Run(HeuristicPolicy(REFERENCE, smallest_first=True)),
     }
-    results = run_all(runs, workloads, parallel_map, progress)
+    results = run_all(runs, workloads, parallel_map, silent)
     found = _judged(results[_POLICY], results[SAME_ORDER])
     return msgspec.structs.replace(
         found,
