@@ -80,6 +80,21 @@ def test_bindings_of_gpus_to_tasks_follow_the_counts() -> None:
     assert "SLURM_TRES_BIND" not in prolog(**size | tasks)
 
 
+@pytest.mark.parametrize(
+    ("binding", "cpus", "expected"),
+    [
+        ("", "4", "cpu=4"),
+        ("gres/gpu:per_task:1", "4", "cpu=4,gres/gpu=2"),
+        ("gres/gpu:per_task:1", "", "gres/gpu=2"),
+        ("gres/gpu:single:2", "", None),
+    ],
+)
+def test_what_an_update_emptied_has_its_counts_again(binding: str, cpus: str, expected: str | None) -> None:
+    """Slurm 25.05 and 25.11 leave SLURM_TRES_PER_TASK empty."""
+    size = RESIZED | {"SLURM_GPUS_ON_NODE": "4", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": cpus}
+    assert prolog(**size, SLURM_TRES_PER_TASK="", SLURM_TRES_BIND=binding)["SLURM_TRES_PER_TASK"] == expected
+
+
 def test_only_marked_jobs_and_only_the_batch_step() -> None:
     assert prolog(**RESIZED | {"RLALLOC_JOB": "0"}) == {}
     assert prolog(**RESIZED, SLURM_STEP_ID="0") == {}
