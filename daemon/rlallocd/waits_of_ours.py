@@ -142,14 +142,14 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
 
     A job for which Slurm finds no nodes is passed over in any size, unless its request would meet a reservation, too.
-    One for which a type was chosen was to start at once, and may be passed over at any moment. A requeued job keeps
-    its size as long as some nodes can hold it.
+    One for which a type was chosen was to start at once, and may be passed over at any moment. A requeued job that
+    Slurm passes over for others keeps its size as long as some nodes can hold it.
     """
     if sizes.applied.gpu_type is not None:
         return True
-    if job.restarts:
-        return False
     in_queue = job.reason in _IN_QUEUE
+    if job.restarts and in_queue:
+        return False
     if job.reason not in _FOR_NODES or (in_queue and not _asks_for_more(*sizes)):
         return False
     free = site.free_parts

@@ -51,7 +51,12 @@ def resized(store: Store, asked: Allocation, applied: Allocation) -> None:
 
 
 def looked_at(
-    store: Store, *moments: tuple[float, int], reason: str = "Priority", size: Allocation = EIGHT, cpus: int = 0
+    store: Store,
+    *moments: tuple[float, int],
+    reason: str = "Priority",
+    size: Allocation = EIGHT,
+    cpus: int = 0,
+    restarts: int = 0,
 ) -> list[tuple[int, str]]:
     """What is taken back in cycles at these times, with so many GPUs free, of a job whose NumCPUs may say more."""
     applier = Applier()
@@ -59,7 +64,7 @@ def looked_at(
     for at_s, free_gpus in moments:
         node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 8 - free_gpus))
         fields = RequestFields(min_cpus=cpus)
-        job = pending_job(7, size, reason=reason, partition="gpu", gpu_type="", fields=fields)
+        job = pending_job(7, size, reason=reason, partition="gpu", gpu_type="", fields=fields, restarts=restarts)
         waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
     return applier.taken
 
@@ -87,16 +92,22 @@ def test_a_smaller_job_that_slurm_finds_no_nodes_for_gets_its_request_back(store
     ]
 
 
-def test_a_job_whose_fields_conflict_with_its_size_does_not_wait_for_the_interval(store: Store) -> None:
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_job_whose_fields_conflict_with_its_size_does_not_wait_for_the_interval(
+    store: Store, restarts: int
+) -> None:
     """Slurm refused its user's NumNodes=2 and doubled NumCPUs all the same: no nodes hold that with its one task."""
     two = msgspec.structs.replace(FOUR, gpus_per_node=2)
     resized(store, FOUR, two)
     now = (0.0, 8)
-    assert looked_at(store, now, reason="Reservation", size=two, cpus=two.cpus) == []
+    assert looked_at(store, now, reason="Reservation", size=two, cpus=two.cpus, restarts=restarts) == []
     more_memory = msgspec.structs.replace(two, mem_mib_per_node=50_000)  # of its user, who may keep it
-    assert looked_at(store, now, (1.0, 8), reason="Reservation", size=more_memory, cpus=two.cpus) == []
-    assert looked_at(store, now, reason="Priority", size=two, cpus=2 * two.cpus) == []
-    assert looked_at(store, now, reason="Reservation", size=two, cpus=2 * two.cpus) == [
+    assert (
+        looked_at(store, now, (1.0, 8), reason="Reservation", size=more_memory, cpus=two.cpus, restarts=restarts)
+        == []
+    )
+    assert looked_at(store, now, reason="Priority", size=two, cpus=2 * two.cpus, restarts=restarts) == []
+    assert looked_at(store, now, reason="Reservation", size=two, cpus=2 * two.cpus, restarts=restarts) == [
         (7, "it waits for Reservation, and its request fits what is free")
     ]
 
