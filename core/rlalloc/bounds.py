@@ -163,7 +163,7 @@ def bounds_for(
 
 
 def no_count_in(gpus: Range, why: str) -> DirectiveError:
-    """What to tell the user of a range in which no GPU count can be had."""
+    """The error that tells the user why a range contains no possible GPU count."""
     return DirectiveError(f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: {why}")
 
 

@@ -1,4 +1,4 @@
-"""What else a job asks for may leave GPU counts out of its bounds. Pure functions, one a rule.
+"""Rules by which the rest of a job's request leaves GPU counts out of its bounds. Pure functions, one per rule.
 
 Each raises DirectiveError if no count remains, unless the job then stays as submitted.
 """
@@ -14,7 +14,7 @@ from rlalloc.job import Allocation, Bounds, Range
 
 
 def with_declared_least(bounds: Bounds, request: Allocation, directives: Directives, shape: NodeShape) -> Bounds:
-    """Leave out GPU counts for which a node has less CPUs or memory per GPU than the script names as the least."""
+    """Leave out GPU counts for which a node has fewer CPUs or less memory per GPU than the script's minimum."""
     mem_mib, cpus = directives.mem_mib_per_gpu or (0.0, 0.0), directives.cpus_per_gpu or (0.0, 0.0)
 
     def fits(count: int) -> bool:
@@ -24,8 +24,8 @@ def with_declared_least(bounds: Bounds, request: Allocation, directives: Directi
     counts = _left(
         bounds,
         fits,
-        "no count in it leaves each GPU of a node the least CPUs and memory that the script names; widen the range, "
-        "or name less",
+        "no count in it leaves each GPU of a node the minimum of CPUs and memory that the script names; widen "
+        "the range, or name less",
     )
     return msgspec.structs.replace(bounds, gpu_counts=counts)
 
@@ -67,7 +67,7 @@ def with_few_switches(bounds: Bounds, request: Allocation, shape: NodeShape) -> 
 
 
 def with_near_gpus(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
-    """Bounds of a job that gets only CPUs beside its GPUs (``--gres-flags=enforce-binding``): no more of them a GPU.
+    """Bounds of a job that gets only CPUs beside its GPUs (``--gres-flags=enforce-binding``): no more per GPU.
 
     With more, its GPUs' sockets may not have enough. Counts of GPUs whose CPUs cannot be shared by the tasks without
     such a rise are left out.
@@ -103,7 +103,7 @@ def _from(bound: Range, least: float) -> Range:
 
 
 def _shares(gpus_per_node: int, least: float, most: float, request: Allocation, bounds: Bounds) -> bool:
-    """Whether the tasks of a node can have equal CPUs within so many a GPU, as ``rlalloc.allocation`` gives them."""
+    """Whether a node's tasks can have equal CPUs, ``least`` to ``most`` per GPU, as in ``rlalloc.allocation``."""
     same_tasks = gpus_per_node == request.gpus_per_node or not bounds.task_per_gpu
     tasks = request.tasks_per_node if same_tasks else gpus_per_node
     cpus = math.floor(most * gpus_per_node + 1e-6) // tasks * tasks

@@ -1,7 +1,7 @@
 """What signals asked a process for, and a file descriptor by which they end its waits.
 
-Python and pyzmq go on with a poll that a signal has interrupted (PEP 475). So a signal also makes a socket readable
-which each poll watches.
+Python and pyzmq resume a poll that a signal has interrupted (PEP 475). So each poll also watches a socket, which
+a signal makes readable.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class ProcessSignals:
         return self._bell.fileno()
 
     def heard(self) -> None:
-        """Take note of the signals so far."""
+        """Make ``wake`` unreadable until the next signal."""
         with contextlib.suppress(BlockingIOError):
             while self._bell.recv(64):
                 pass

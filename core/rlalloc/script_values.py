@@ -62,9 +62,9 @@ class Effort:
 def occurrences(
     code: str, text: str, effort: Effort, cost: int, most: int = MOST_TIMES, step: int = 1
 ) -> Iterator[int]:
-    """Where a text stands, for the first ``most``, each of which counts as ``cost``; then -1 if there are more.
+    """Where a text occurs: the first ``most`` places, each at the ``cost``, then -1 if there are more.
 
-    The next begins a ``step`` later. Raises IncompleteError.
+    Each search begins ``step`` after the place before. Raises IncompleteError.
     """
     at = code.find(text)
     for _ in range(most * effort.times):

@@ -60,7 +60,7 @@ def open_shared(path: Path, flags: int) -> int:
 
 
 def lock_file(file: int, within_s: float = 0.0, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file until it is closed; whether that could be had in time."""
+    """Lock an open file until it is closed. Returns whether that succeeded in time."""
     until_s = time.monotonic() + within_s
     while True:
         try:

@@ -82,9 +82,9 @@ def find_candidates(
 
 
 def as_first_submitted(jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]]) -> tuple[JobRecord, ...]:
-    """The same jobs, those that were requeued with the submit time under which they were decided.
+    """The same jobs; requeued ones have the submit time under which they were decided.
 
-    A requeue, by an administrator, a preemption or a lost node, gives a job another submit time and leaves the rest.
+    A requeue (by an administrator, a preemption or a lost node) gives a job another submit time and leaves the rest.
     ``decided`` are the keys of decided jobs: id and submit second.
     """
     again = {job.base_id for job in jobs if job.restarts and read_tag(job.admin_comment) is not None}
@@ -291,7 +291,7 @@ def _narrowed(
 
 
 def _mode_now(job: JobRecord, tag: Tag, config: Config) -> Mode:
-    """The mode at submission, capped by the configuration of now.
+    """The mode at submission, capped by the present configuration.
 
     It is off where the rule is gone, or does not cover the job any more: others may have moved it to another
     partition or account.

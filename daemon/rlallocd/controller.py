@@ -354,7 +354,7 @@ class Controller:
         return self._readings.counted(partial(self._slurm.accounting, job_ids, since_s))
 
     def _collect_past_jobs(self, now_s: float) -> None:
-        """What has ended since, and only then what ended before we came."""
+        """Collect newly ended jobs; if none are left, those that ended before the first start."""
         self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, now_s)
         ask = self._slurm.earlier_ended_jobs
         if self._ended_jobs.caught_up and self._earlier_jobs.collect(ask, self.config, now_s):

@@ -1,4 +1,4 @@
-"""Past jobs from before rlallocd's first start: what sacct answers span by span, the latest first, into the store."""
+"""Past jobs from before rlallocd's first start: read from sacct into the store, span by span, the latest first."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 Ask = Callable[[float, float], EndedJobs]
 _REST: Final = 10.0
-"""Between two calls slurmdbd rests at least so many times as long as the last one took."""
+"""Between two calls, slurmdbd rests at least this many times as long as the last one took."""
 BATCH: Final = 1000
 """Past jobs that are added in one cycle: adding them takes about a tenth of a second."""
 
@@ -88,8 +88,8 @@ class EarlierJobs:
     def collect(self, ask: Ask, config: Config, now_s: float) -> bool:
         """Go on, if it is time. What fails is logged and tried again later. Raises StoreError.
 
-        Returns whether so much older jobs have come that estimates by them are worth making anew: when twice as many
-        days are known, and at the end.
+        Returns whether enough older jobs are known now to make estimates anew: each time twice as many days are
+        known, and at the end.
         """
         call = self._call
         if call is None:
@@ -102,7 +102,7 @@ class EarlierJobs:
             call.check()
             return self._add_some(call, config, now_s)
         except StoreError:
-            raise  # what was not added is there still: the next cycle tries again
+            raise  # what was not added is kept: the next cycle tries again
         except AnswerTooLong:
             self._end(shorter_span_s(self._span_s), max(config.daemon.outcomes_every_s, _REST * call.took_s))
         except (SlurmError, HistoryError) as err:

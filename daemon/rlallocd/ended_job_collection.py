@@ -27,7 +27,7 @@ LONGEST_WAIT_S: Final = 3600.0
 class EndedJobCollection:
     """Asks for what ended since it last asked, ``history.every_s`` apart.
 
-    After a downtime it catches up, an hour and later up to a day a call, one every ``daemon.outcomes_every_s``. At
+    After a downtime it catches up, an hour and later up to a day per call, one every ``daemon.outcomes_every_s``. At
     first it begins where an import of the last ``history.first_days`` ended, or else a day ago: what is older is
     left to EarlierJobs. ``caught_up`` says whether the last answer was about all that had ended.
 

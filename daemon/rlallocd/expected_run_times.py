@@ -50,7 +50,7 @@ class Predictor(Protocol):
         ...
 
     def knows_older(self, now_s: float) -> bool:
-        """Go on where older past jobs have come; whether they are known from now on. May raise any error."""
+        """Continue reading if older past jobs have come. Returns whether they are known now. May raise any error."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Past jobs into the store: in the sizes that their users asked for, under the names that the site wants."""
+"""Adds past jobs to the store: in the sizes that their users asked for, under the names that the site wants."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -90,7 +90,7 @@ class SitePredictor:
         self._older_came = True
 
     def knows_older(self, now_s: float) -> bool:
-        """Go on where older jobs have come; whether they are known from now on. Raises StoreError."""
+        """Continue reading if older jobs have come. Returns whether they are known now. Raises StoreError."""
         if not (self._older_came or self._reads_older):
             return False
         reads_older = self._reads_older

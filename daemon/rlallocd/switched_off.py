@@ -128,5 +128,5 @@ class SiteSwitchInUse:
 
 
 def printable(text: str) -> str:
-    """What somebody wrote, without what no terminal should be sent."""
+    """The text without characters that could change a terminal."""
     return "".join(each for each in text if each.isprintable())

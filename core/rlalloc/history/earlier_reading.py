@@ -1,4 +1,4 @@
-"""How far back rlallocd has read the site's past: the position in the store, and what it says to people."""
+"""How far back rlallocd has read the site's past: the position in the store, and a line about it for people."""
 
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from rlalloc.store import History
 IMPORTED: Final = "sacct"
 """Under this name the store keeps until when ``rlalloc history import`` has asked sacct."""
 EARLIER: Final = "rlallocd back to"
-"""Under this name it keeps how far back rlallocd has."""
+"""Under this name the store keeps how far back rlallocd has read."""
 _DAY_S: Final = 86400.0
 
 

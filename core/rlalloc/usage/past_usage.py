@@ -223,7 +223,7 @@ class PastUsage:
 def _nearest(near_to_far: Iterable[_Known]) -> tuple[str, list[float]]:
     """The kind of a job's nearest like jobs, and what they used.
 
-    The first group with ENOUGH of them counts, else the first. Both are empty after a group that is cut off.
+    The nearest group with ENOUGH jobs counts, or else the nearest one. Both are empty once a group is cut off.
     """
     nearest: tuple[str, list[float]] = "", []
     for name, known, _, cut_off in near_to_far:

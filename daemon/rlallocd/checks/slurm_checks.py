@@ -112,9 +112,9 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
         return [
             warning(
                 "SelectType",
-                "slurm.conf: SelectTypeParameters has CR_ONE_TASK_PER_CORE: to Slurm each job is one with "
-                "--ntasks-per-core=1, and all run as submitted (tasks-per-socket)",
-                "leave it out, and let jobs that need it ask for --ntasks-per-core=1 or --hint=nomultithread",
+                "slurm.conf: SelectTypeParameters has CR_ONE_TASK_PER_CORE: Slurm then records --ntasks-per-core=1 "
+                "for each job, so all jobs run as submitted (tasks-per-socket)",
+                "remove it; jobs that need it can ask for --ntasks-per-core=1 or --hint=nomultithread",
             )
         ]
     if site.select_type not in WITHOUT_GPU_UPDATES:

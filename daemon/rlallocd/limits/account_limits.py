@@ -28,7 +28,7 @@ class Claims(NamedTuple):
     minutes: Mapping[str, int] = {}
 
     def minutes_of(self, tres: str) -> int:
-        """Those times a TRES, whatever the type of GPU."""
+        """The minutes times one TRES, whatever the type of GPU."""
         return self.minutes.get(tres.partition("/")[0], 0)
 
 
@@ -41,7 +41,7 @@ def account_obstacles(
     """Every limit that a change would break, in words.
 
     ``capacity`` is what the whole cluster has of CPUs, memory and nodes: a shared limit above it cannot be met.
-    A job must not grow in the way of ``claims``.
+    A job must not grow into what ``claims`` need.
     """
     yield from _of_one_job(change, binding)
     yield from _least(change, binding)

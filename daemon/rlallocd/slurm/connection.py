@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _Words = ParamSpec("_Words")
 _PATIENCE_S: Final = 120.0
-"""So long may a command take for which nobody waits."""
+"""Time limit of a command for which no cycle waits."""
 
 
 class Slurm:
@@ -145,7 +145,7 @@ class Slurm:
         return ended_jobs(self._commands, since_s, until_s, ReadTally())
 
     def earlier_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
-        """The same for another thread, which can wait. Raises AnswerTooLong rather than fill the memory."""
+        """The same, for a thread that can wait. Raises AnswerTooLong rather than fill the memory."""
         patient = self._commands.within(max(_PATIENCE_S, self._commands.timeout_s))
         return ended_jobs(patient, since_s, until_s, ReadTally(), MOST_BYTES)
 

@@ -18,7 +18,7 @@ _LONGEST_S: Final = 86400.0
 _FEW_CHARACTERS: Final = 2**21
 _MANY_CHARACTERS: Final = 2**24
 MOST_BYTES: Final = 2**23
-"""Of an answer that another thread reads beside the loop: some seven thousand jobs."""
+"""The largest answer that a thread beside the loop reads: about seven thousand jobs."""
 
 
 class EndedJobs(NamedTuple):
@@ -34,7 +34,7 @@ def ended_jobs(
 ) -> EndedJobs:
     """All jobs that ended from ``since_s`` to ``until_s``, in one call. Raises SlurmError.
 
-    Where sacct prints more than ``most_bytes``, this raises AnswerTooLong, but not for a span that cannot be shorter.
+    Where sacct prints more than ``most_bytes``, this raises AnswerTooLong, unless the span cannot be shorter.
 
     With states that are ends, sacct takes the times for those of the end (man sacct, --state). A job's name may hold
     any bytes: the delimiter is one that its user cannot know, so no name makes a row of somebody else's job.

@@ -22,7 +22,7 @@ from rlallocd.slurm.squeue_reader import SqueueReader
 _AT_ONCE: Final = 1 << 20
 _LEAST_S: Final = 0.001  # 0 would mean not to wait at all
 _LEFT_OPEN: Final = ("mem_mib", "is_scrontab", "array_tasks", "needs")
-"""What SqueueReader does not ask for of pending jobs that cannot be ours."""
+"""Fields that SqueueReader does not read of pending jobs that cannot be ours."""
 _PROCESS: Final = "rlallocd.slurm.pyslurm_process"
 
 
