@@ -33,14 +33,6 @@ def test_a_job_shrinks_as_far_as_its_longer_limit_is_allowed(limited: LimitedSit
     assert limited.rlalloc.job(job_id)["TimeLimit"] == "00:23:00"
 
 
-def test_a_longer_job_does_not_take_the_minutes_that_another_waits_for(limited: LimitedSite) -> None:
-    """As submitted, each has 40 minutes of GPUs; on one GPU 45."""
-    limited.set_limit("GrpTRESRunMins=gres/gpu=86")
-    job_ids = [limited.rlalloc.submit(script("gpus=1", SLEEP), "--time=10") for _ in range(2)]
-    limited.site.wait_for_states(job_ids, RUNS, timeout_s=120)
-    assert sorted(limited.allocated(job_id)["gres/gpu"] for job_id in job_ids) == [1, 4]
-
-
 def test_a_job_is_not_lengthened_into_a_reservation(limited: LimitedSite) -> None:
     """It would not start before the maintenance; as submitted it runs now."""
     reservation = "ReservationName=maintenance StartTime=now+30minutes Duration=60 Nodes=ALL Users=root Flags=MAINT"
