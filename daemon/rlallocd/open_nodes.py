@@ -13,16 +13,19 @@ from rlallocd.slurm import JobRecord, NodeRecord, ReservationRecord
 
 
 class OpenNodes:
-    """The nodes and reservations of one moment, ``now_s``.
+    """The nodes of ``pools`` and the reservations of one moment, ``now_s``.
 
     Nodes whose state is not known yet count as usable: slurmctld has just started, and they are about to report.
     slurmctld starts no job that may still run when a reservation of its nodes begins. A reservation of a part of a
     node counts as one of the whole node.
     """
 
-    def __init__(self, nodes: Sequence[NodeRecord], reservations: Sequence[ReservationRecord], now_s: float) -> None:
-        self._nodes = tuple(msgspec.structs.replace(node, usable=True) if node.awaited else node for node in nodes)
-        self._pools = NodePools(self._nodes)
+    def __init__(self, pools: NodePools, reservations: Sequence[ReservationRecord], now_s: float) -> None:
+        if any(node.awaited for node in pools.nodes):
+            pools = NodePools(
+                [msgspec.structs.replace(node, usable=node.usable or node.awaited) for node in pools.nodes]
+            )
+        self._pools = pools
         self._now_s = now_s
         self._reservations = sorted((each for each in reservations if each.end_s > now_s), key=_start)
         self._starts = [each.start_s for each in self._reservations]
@@ -49,14 +52,14 @@ class OpenNodes:
 
     def _named_until(self, end_s: float, job: JobRecord) -> str:
         """The reservations that hold nodes open to a job at some time from now to ``end_s``, in words."""
-        usable = {node.name for node in open_to(job, self._nodes)}
+        usable = {node.name for node in open_to(job, self._pools.nodes)}
         coming = self._reservations[: bisect_left(self._starts, end_s)]
         names = [each.name for each in coming if not usable.isdisjoint(each.nodes)]
         return f"reservation{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
     @cached_property
     def _state(self) -> int:
-        nodes = tuple(_what_counts(node) for node in self._nodes)
+        nodes = tuple(_what_counts(node) for node in self._pools.nodes)
         return hash((nodes, *((each.name, each.start_s, each.nodes) for each in self._reservations)))
 
 

@@ -50,7 +50,7 @@ class SiteView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def open_nodes(self) -> OpenNodes:
         """Its nodes and reservations, for what fits now."""
-        return OpenNodes(self.nodes, self.limits.reservations if self.limits is not None else (), self.now_s)
+        return OpenNodes(self.node_pools, self.limits.reservations if self.limits is not None else (), self.now_s)
 
 
 def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: SiteView, wait_s: float) -> str:
