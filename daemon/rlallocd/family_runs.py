@@ -48,7 +48,7 @@ class FamilyRuns:
             for job in ended
             if job.gpus > 0 and job.job_id.isdecimal() and job.state in {"COMPLETED", "TIMEOUT"}
         }
-        decided = self._store.histories(telling)
+        decided = self._store.histories_of_runs({key: job.user for key, job in telling.items()})
         for key, job in telling.items():
             if key in decided and decided[key].size.gpu_type is None:
                 first = decided[key].decisions[0]

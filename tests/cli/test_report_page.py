@@ -10,16 +10,19 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from rlalloc.store import Experience
 from rlalloc.store.decided_jobs import DecidedJob, Undone
 from rlalloc_cli.report import report_command
 from rlalloc_cli.report.report_page import RunsToShow, page_of
 from rlalloc_cli.report.report_sources import Asked, Report
 from rlalloc_cli.report.report_totals import TotalsSoFar
-from rlalloc_cli.report.report_what_if import what_if_lines
+from rlalloc_cli.report.report_what_if import not_among, what_if_lines
 from rlalloc_cli.report.reported_runs import RunJoiner
 from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.pipelines.what_if import WhatIf
 from tests.cli.test_report import JOB, RUN, SPAN, changed
+from tests.core.history.test_history_readers import PAST
+from tests.core.test_store import DECISION, OUTCOME
 
 HOSTILE = "</td><script>alert('1')</script><img src=x onerror=alert(2)>\"'&{{ 7 * 7 }}"
 FOUND = WhatIf(
@@ -132,6 +135,16 @@ def test_too_few_jobs_have_no_figures() -> None:
     assert "Too few jobs to say." in text
     assert "Assumed" not in text
     assert list(what_if_lines(TOO_FEW))[1:] == ["Too few jobs to say."]
+
+
+def test_runs_of_decided_jobs_are_simulated_once_also_after_a_requeue() -> None:
+    found = [Experience(decision=DECISION, outcome=OUTCOME)]
+    first = msgspec.structs.replace(
+        PAST, job_id=str(DECISION.job_id), user=DECISION.user, submitted_s=DECISION.submitted_s
+    )
+    again = msgspec.structs.replace(first, submitted_s=first.submitted_s + 500)
+    others = [msgspec.structs.replace(again, user="bob"), msgspec.structs.replace(again, job_id="8")]
+    assert list(not_among(found, [first, again, *others])) == others
 
 
 def test_an_empty_span_has_a_page() -> None:

@@ -170,6 +170,21 @@ def test_a_jobs_history_is_found_by_id_and_submission(url: str) -> None:
     store.close()
 
 
+def test_a_run_after_a_requeue_belongs_to_the_latest_earlier_submission_of_its_user(url: str) -> None:
+    """Slurm gives a requeued job another submit time."""
+    before = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, decided_s=11)
+    store = Store(url)
+    store.add_decisions([DECISION, before])
+    runs = {(7, 10): "x", (7, 9): DECISION.user, (7, 500): DECISION.user, (7, 2000): DECISION.user, (7, 2001): "bob"}
+    found = store.histories_of_runs({**runs, (8, 2000): DECISION.user})
+    assert {key: history.decisions for key, history in found.items()} == {
+        (7, 10): (before,),
+        (7, 500): (before,),
+        (7, 2000): (DECISION,),
+    }
+    store.close()
+
+
 def test_what_a_restoration_takes_back_is_restored_with_it(url: str) -> None:
     """All that was decided for its job, and nothing of a job that had the id before; not earlier, and only that."""
     before = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, decided_s=11)

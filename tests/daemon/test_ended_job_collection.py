@@ -125,7 +125,7 @@ def test_a_job_that_rlalloc_changed_has_the_time_limit_that_its_user_asked_for(s
     ours = msgspec.structs.replace(
         job(DECISION.job_id, NOW_S - 60), submitted_s=DECISION.submitted_s, limit_s=4 * 3600.0
     )
-    other = msgspec.structs.replace(ours, submitted_s=DECISION.submitted_s + 5, ended_s=NOW_S - 50)
+    other = msgspec.structs.replace(ours, user="bob", submitted_s=DECISION.submitted_s + 5, ended_s=NOW_S - 50)
     site.ended = [ours, other]
     site.store.history.add([], {"rlallocd": NOW_S - 300})
     site.collect_after(0)
@@ -135,7 +135,8 @@ def test_a_job_that_rlalloc_changed_has_the_time_limit_that_its_user_asked_for(s
     ]
 
 
-def test_a_job_that_rlalloc_resized_enters_as_it_was_asked_for(site: Site) -> None:
+@pytest.mark.parametrize("requeued_after_s", [0, 500])
+def test_a_job_that_rlalloc_resized_enters_as_it_was_asked_for(site: Site, requeued_after_s: int) -> None:
     """And beside that as it ran, so that its speed and its use are taken for what they are."""
     request = DECISION.request
     intended = msgspec.structs.replace(request, gpus_per_node=1, mem_mib_per_node=1024)
@@ -143,7 +144,8 @@ def test_a_job_that_rlalloc_resized_enters_as_it_was_asked_for(site: Site) -> No
     site.store.journal([msgspec.structs.replace(APPLICATION, state="begun", intended=intended)])
     ran = msgspec.structs.replace(
         job(DECISION.job_id, NOW_S - 60),
-        submitted_s=DECISION.submitted_s,
+        user=DECISION.user,
+        submitted_s=DECISION.submitted_s + requeued_after_s,
         nodes=1,
         gpus=1,
         cpus=2,

@@ -46,15 +46,17 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def add(store: Store, job_id: str, gpus: int, run_s: float, state: str = "COMPLETED") -> None:
-    """A job of the family of ``pending_job`` that was decided and has ended."""
+def add(
+    store: Store, job_id: str, gpus: int, run_s: float, state: str = "COMPLETED", requeued_after_s: int = 0
+) -> None:
+    """A job of the family of ``pending_job`` that was decided and has ended, perhaps after a requeue."""
     job = pending_job(int(job_id.partition("_")[0]))
     decision = msgspec.structs.replace(decision_for(job), id=job_id, submitted_s=job.submitted_s, job_id=job.job_id)
     store.add_decisions([decision])
     ended = PastJob(
         job_id=job_id,
         user=job.user,
-        submitted_s=job.submitted_s,
+        submitted_s=job.submitted_s + requeued_after_s,
         started_s=ENDED_S - run_s,
         ended_s=ENDED_S,
         state=state,
@@ -65,14 +67,15 @@ def add(store: Store, job_id: str, gpus: int, run_s: float, state: str = "COMPLE
     store.history.add([ended])
 
 
-def add_flat_family(store: Store) -> None:
+def add_flat_family(store: Store, requeued_after_s: int = 0) -> None:
     """Runs take as long on one GPU as on eight."""
     for number in range(1, 17):
-        add(store, str(number), 8 if number % 2 else 1, 300.0)
+        add(store, str(number), 8 if number % 2 else 1, 300.0, requeued_after_s=requeued_after_s)
 
 
-def test_runs_in_different_sizes_move_the_belief_of_their_family_only(store: Store) -> None:
-    add_flat_family(store)
+@pytest.mark.parametrize("requeued_after_s", [0, 500])
+def test_runs_in_different_sizes_move_the_belief_of_their_family_only(store: Store, requeued_after_s: int) -> None:
+    add_flat_family(store, requeued_after_s)
     runs = FamilyRuns(store)
     runs.read(0.0)
     job = pending_job(1)

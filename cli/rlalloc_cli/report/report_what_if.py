@@ -1,12 +1,16 @@
 """``rlalloc report --what-if``: what enforcing would have changed in the span, on the site's own jobs."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from rlalloc.store.submissions import submission_of
 from rlalloc_cli.report.report_sources import Report, WrongQuestion
 from rlalloc_cli.terminal import complain
 
 if TYPE_CHECKING:
+    from rlalloc.past_job import PastJob
+    from rlalloc.store import Experience
     from rlalloc_simulator.comparison.paired_statistics import Interval
     from rlalloc_trainer.pipelines.what_if import WhatIf
 
@@ -37,12 +41,7 @@ def simulate_what_if(report: Report) -> "WhatIf":
 
     store, config, span = report.store, report.config, report.span
     found = usable(store.experience_between(span.since_s, span.until_s, limit=_MOST_JOBS), store.feature_names())
-    known = {(str(one.decision.job_id), int(one.decision.submitted_s)) for one in found}
-    others = (
-        job
-        for job in store.history.past_jobs(span.since_s, span.until_s)
-        if (job.job_id, int(job.submitted_s)) not in known
-    )
+    others = not_among(found, store.history.past_jobs(span.since_s, span.until_s))
     policies = PolicyStore(config.policy.directory)
     learned = load_in_use(policies, policies.current())
     complain(f"simulating {len(found)} decided jobs of this span; this takes minutes")
@@ -50,6 +49,16 @@ def simulate_what_if(report: Report) -> "WhatIf":
         return what_if(
             found, others, learned, parallel_map, urgency=config.urgency, objective=config.objective.weights
         )
+
+
+def not_among(found: Iterable["Experience"], past_jobs: Iterable["PastJob"]) -> Iterator["PastJob"]:
+    """The jobs that are no run of a decided one; under a pseudonym, a run after a requeue is not recognised."""
+    users: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    for one in found:
+        users[str(one.decision.job_id)][int(one.decision.submitted_s)] = one.decision.user
+    for job in past_jobs:
+        if submission_of(int(job.submitted_s), job.user, users.get(job.job_id, {})) is None:
+            yield job
 
 
 def what_if_lines(found: "WhatIf") -> Iterator[str]:

@@ -8,6 +8,7 @@ import msgspec
 from rlalloc.job import Allocation
 from rlalloc.past_job import ENDED_STATES
 from rlalloc.store.decided_jobs import DecidedJob
+from rlalloc.store.submissions import submission_of
 from rlalloc.tres import gpus_of, parse_tres
 from rlalloc.usage.family_kills import Cause
 from rlallocd.ends_of_ours import GPU_MARKER, end_of_smaller
@@ -128,10 +129,8 @@ def _gpus_held(run: AccountedRun, job: DecidedJob | None) -> int:
 def _decided(run: AccountedRun, first_s: int, jobs: Sequence[DecidedJob]) -> DecidedJob | None:
     """What was decided for a run: of this submission, else of the one that it was requeued from."""
     by_time = {job.submitted_s: job for job in jobs}
-    if (exactly := by_time.get(run.submitted_s) or by_time.get(first_s)) is not None:
-        return exactly
-    before = [job for job in jobs if job.submitted_s < run.submitted_s and job.user == run.user]
-    return max(before, key=lambda job: job.submitted_s, default=None)
+    submitted_s = submission_of(run.submitted_s, run.user, {job.submitted_s: job.user for job in jobs})
+    return by_time.get(first_s if submitted_s is None else submitted_s)
 
 
 def _line(run: AccountedRun, job: DecidedJob | None, first_s: int, span: Span) -> ReportedRun:

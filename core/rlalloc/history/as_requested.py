@@ -13,7 +13,7 @@ from rlalloc.view import slowdown
 def as_requested(jobs: Sequence[PastJob], store: Store) -> list[PastJob]:
     """The same jobs, those that rlalloc changed as requested, and beside that as they ran. Raises StoreError."""
     keys = [(int(re.split("[_+]", job.job_id)[0]), int(job.submitted_s)) for job in jobs]
-    ours = store.histories(frozenset(keys))
+    ours = store.histories_of_runs({key: job.user for key, job in zip(keys, jobs, strict=True)})
     return [_as_requested(job, ours[key]) if key in ours else job for key, job in zip(keys, jobs, strict=True)]
 
 

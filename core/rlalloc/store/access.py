@@ -1,7 +1,7 @@
 """Reading and writing the store."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from rlalloc.store.outcome_access import OutcomeAccess
 from rlalloc.store.past_jobs_access import History
 from rlalloc.store.row_access import JobKey, Position, later_than, parts
 from rlalloc.store.rows import OPEN_STATES, Application, Decision, JobHistory, PolicyRow
+from rlalloc.store.submissions import submission_of
 from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, OUTCOMES, PAST_JOBS, POLICIES
 from rlalloc.store.unreadable_rows import UnreadableRows
 
@@ -120,10 +121,30 @@ class Store(JournalAccess, OutcomeAccess):
 
     def histories(self, jobs: Collection[JobKey]) -> dict[JobKey, JobHistory]:
         """What was decided and done for these jobs; nothing for one never decided, or with a row left out."""
+        all_of = self._histories_of_ids({job_id for job_id, _ in jobs})
+        return {job: all_of[job] for job in jobs if job in all_of}
+
+    def histories_of_runs(self, runs: Mapping[JobKey, str]) -> dict[JobKey, JobHistory]:
+        """The same for the jobs of these runs, also where a run followed a requeue (``submission_of``).
+
+        ``runs`` are their users, by job id and submit second of the run. Under a pseudonym, only runs that followed
+        no requeue are found.
+        """
+        all_of = self._histories_of_ids({job_id for job_id, _ in runs})
+        users: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        for (job_id, submitted_s), history in all_of.items():
+            users[job_id][submitted_s] = history.decisions[0].user
+        found = {}
+        for (job_id, run_s), user in runs.items():
+            if (decided_s := submission_of(run_s, user, users[job_id])) is not None:
+                found[job_id, run_s] = all_of[job_id, decided_s]
+        return found
+
+    def _histories_of_ids(self, job_ids: Collection[int]) -> dict[JobKey, JobHistory]:
         decisions: defaultdict[JobKey, list[Decision]] = defaultdict(list)
         applications: defaultdict[str, list[Application]] = defaultdict(list)
         unreadable: set[JobKey | str] = set()
-        for some in parts(sorted({job_id for job_id, _ in jobs})):
+        for some in parts(sorted(job_ids)):
             decided = sa.select(DECISIONS).where(DECISIONS.c.job_id.in_(some)).order_by(DECISIONS.c.decided_s)
             applied = ENTRIES.where(APPLICATIONS.c.job_id.in_(some)).order_by(APPLICATIONS.c.id)
             with self._database.reading() as connection:
@@ -139,9 +160,8 @@ class Store(JournalAccess, OutcomeAccess):
                     else:
                         applications[application.decision_id].append(application)
         found = {}
-        for job in jobs:
-            mine = decisions.get(job, [])
-            if mine and unreadable.isdisjoint({job, *(decision.id for decision in mine)}):
+        for job, mine in decisions.items():
+            if unreadable.isdisjoint({job, *(decision.id for decision in mine)}):
                 journal = (each for decision in mine for each in applications[decision.id])
                 history = JobHistory(
                     decisions=tuple(mine), applications=tuple(sorted(journal, key=lambda each: each.id))
