@@ -71,7 +71,7 @@ def import_live(importer: Importer, store: Store, config: Config, since_s: float
     """Add what ended from ``since_s`` to ``until_s``, span by span. Raises SlurmError, StoreError.
 
     Without ``since_s`` it goes on where the last import ended, at first from store.keep_history_days ago. With it, an
-    import that was interrupted goes on where it stopped.
+    import that was interrupted goes on where it stopped. It then counts as the last import only if it leaves no gap.
     """
     reached_s = store.history.position(IMPORTED)
     if since_s is None:
@@ -81,14 +81,15 @@ def import_live(importer: Importer, store: Store, config: Config, since_s: float
     else:
         source = f"{IMPORTED} from {since_s:.0f}"
         begin_s = store.history.position(source) or since_s
+    leaves_no_gap = since_s is None or (reached_s is not None and since_s <= reached_s)
     commands = Commands(_SACCT_TIMEOUT_S)
     with _bar(importer.done) as bar:
         task = bar.add_task("sacct", total=until_s - begin_s)
         for found in in_spans(
             lambda since_s, until_s: ended_jobs(commands, since_s, until_s, importer.done.tally), begin_s, until_s
         ):
-            latest_s = max(found.until_s, reached_s or 0.0)
-            importer.add(found.jobs, {source: found.until_s, IMPORTED: latest_s})
+            latest = {IMPORTED: max(found.until_s, reached_s or 0.0)} if leaves_no_gap else {}
+            importer.add(found.jobs, {source: found.until_s, **latest})
             bar.update(task, completed=found.until_s - begin_s)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from rlalloc.config import Config
 from rlalloc.errors import HistoryError
-from rlalloc.history.earlier_reading import EARLIER, IMPORTED
+from rlalloc.history.earlier_reading import EARLIER
 from rlalloc.store import Store
 from rlallocd.interval import Interval
 from rlallocd.past_job_entry import PastJobEntry
@@ -28,8 +28,8 @@ class EndedJobCollection:
     """Asks for what ended since it last asked, ``history.every_s`` apart.
 
     After a downtime it catches up, an hour and later up to a day per call, one every ``daemon.outcomes_every_s``. At
-    first it begins where an import of the last ``history.first_days`` ended, or else a day ago: what is older is
-    left to EarlierJobs. ``caught_up`` says whether the last answer was about all that had ended.
+    first it begins a day ago: what is older is left to EarlierJobs. ``caught_up`` says whether the last answer was
+    about all that had ended.
 
     Counts ``past_jobs`` and ``history_errors``.
     """
@@ -55,7 +55,8 @@ class EndedJobCollection:
         if reached_s is not None:
             since_s = min(reached_s, now_s) - _AGAIN_S
         else:
-            since_s, positions = self._begin(config, now_s)
+            since_s = now_s - _DAY_S
+            positions = {EARLIER: since_s}
         until_s = min(now_s, since_s + _AGAIN_S + self._span_s)
         self.caught_up = False
         self._wait_s = config.history.every_s if until_s == now_s else config.daemon.outcomes_every_s
@@ -72,10 +73,3 @@ class EndedJobCollection:
         self.caught_up = until_s == now_s
         self._failures = 0
         self._span_s = next_span_s(self._span_s, found.characters)
-
-    def _begin(self, config: Config, now_s: float) -> tuple[float, Mapping[str, float]]:
-        """Where to begin on a site that is new here, and the position from which EarlierJobs reads back."""
-        imported_s = self._store.history.position(IMPORTED)
-        if imported_s is not None and imported_s > now_s - config.history.first_days * _DAY_S:
-            return min(imported_s, now_s) - _DAY_S, {}
-        return now_s - _DAY_S, {EARLIER: now_s - _DAY_S}

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from rlalloc.config import Config
 from rlalloc.history import Importer
-from rlalloc.history.earlier_reading import EARLIER
+from rlalloc.history.earlier_reading import EARLIER, IMPORTED
 from rlalloc.store import Store
+from rlalloc_cli.history_import import import_live
+from rlallocd.slurm import EndedJobs
 from slurm_testbed import wait_until
 from tests.cli.test_cli import Run, config, run  # noqa: F401 (fixtures)
 from tests.core.history.test_history_readers import BATCH, HEADER, JOB, SWF
@@ -219,3 +222,28 @@ def test_show_draws_run_times_against_limits(run: Run, log: Path, tmp_path: Path
     failed = run("history", "show", "--plot", str(tmp_path / "limits.foo"))
     assert failed.returncode == 1
     assert "name a file that ends in .png, .svg or .pdf" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("since_days", "imported_days", "latest_days"), [(2, None, None), (2, 3, 3), (3, 2, 1), (None, None, 1)]
+)
+def test_an_import_of_a_part_does_not_count_as_one_of_all(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    since_days: float | None,
+    imported_days: float | None,
+    latest_days: float | None,
+) -> None:
+    """With a gap before it, rlallocd would not read the days before, nor would a later import."""
+    monkeypatch.setattr(
+        "rlalloc_cli.history_import.ended_jobs",
+        lambda _commands, _since_s, until_s, _tally: EndedJobs((), until_s, 0),
+    )
+    now_s, store = time.time(), Store(f"sqlite:///{tmp_path}/store.sqlite")
+    if imported_days is not None:
+        store.history.add([], {IMPORTED: now_s - imported_days * 86400})
+    since_s = None if since_days is None else now_s - since_days * 86400
+    importer = Importer(store.history, kept_from_s=0, disguise=lambda job: job)
+    import_live(importer, store, Config(), since_s, now_s - 86400)
+    assert store.history.position(IMPORTED) == (None if latest_days is None else now_s - latest_days * 86400)
+    store.close()

@@ -7,10 +7,12 @@ from rlalloc.config import Config
 from rlalloc.store import History
 
 IMPORTED: Final = "sacct"
-"""Under this name the store keeps until when ``rlalloc history import`` has asked sacct."""
+"""Under this name the store keeps until when ``rlalloc history import`` has asked sacct for all there is."""
 EARLIER: Final = "rlallocd back to"
 """Under this name the store keeps how far back rlallocd has read."""
 _DAY_S: Final = 86400.0
+_LATE_S: Final = _DAY_S
+"""An end may reach slurmdbd late: of what was imported, the last day is read again."""
 
 
 class EarlierReading(NamedTuple):
@@ -33,8 +35,14 @@ class EarlierReading(NamedTuple):
 
 
 def earlier_reading(history: History, config: Config, now_s: float) -> EarlierReading | None:
-    """How far back rlallocd has read; None where it only adds jobs as they end. Raises StoreError."""
+    """How far back rlallocd has read; None where it only adds jobs as they end. Raises StoreError.
+
+    It reads back ``history.first_days``, or to where an import ended.
+    """
     days = min(config.history.first_days, config.store.keep_history_days)
     if not days or (reached_s := history.position(EARLIER)) is None:
         return None
-    return EarlierReading(now_s, reached_s, now_s - days * _DAY_S)
+    goal_s = now_s - days * _DAY_S
+    if (imported_s := history.position(IMPORTED)) is not None:
+        goal_s = max(goal_s, imported_s - _LATE_S)
+    return EarlierReading(now_s, reached_s, goal_s)
