@@ -10,6 +10,7 @@ import msgspec
 
 from rlalloc.config import Config
 from rlalloc.errors import LeaseLost, RlallocError, StoreError
+from rlalloc.history.earlier_reading import unread_s_at_start
 from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
 from rlalloc.store import Decision, Store
@@ -95,7 +96,8 @@ class Controller:
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._readings = SlurmReadings(slurm, self.counters, progress)
         self._ended_jobs = EndedJobCollection(store, self.counters)
-        self._earlier_jobs = EarlierJobs(store, self.counters)
+        unread_s = unread_s_at_start(store.history, self.config, time.time())
+        self._earlier_jobs = EarlierJobs(store, self.counters, unread_s)
         self._family_runs = FamilyRuns(store)
         self._profiles = SiteProfiles(self.counters)
         self._scripts = LongScripts(slurm, progress)

@@ -12,9 +12,10 @@ from rlalloc.errors import HistoryError, StoreError
 from rlalloc.history.earlier_reading import EARLIER, EarlierReading, earlier_reading
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
-from rlallocd.ended_job_collection import LONGEST_WAIT_S
+from rlallocd.ended_job_collection import wait_s_after
 from rlallocd.interval import Interval
 from rlallocd.past_job_entry import PastJobEntry
+from rlallocd.site_predictor import PAST_S
 from rlallocd.slurm import FIRST_SPAN_S, AnswerTooLong, EndedJobs, SlurmError, next_span_s, shorter_span_s
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class _Call:
         self.left: list[PastJob] = []
         self.characters = 0
         self.took_s = 0.0
-        self._error: Exception | None = None
+        self._error: Exception | None = RuntimeError("the thread that asks sacct was ended")
         self.ended = False
 
     def run(self) -> None:
@@ -45,10 +46,12 @@ class _Call:
         try:
             found = self._ask(self.since_s, self.until_s)
             self.left, self.characters = list(found.jobs), found.characters
+            self._error = None
         except Exception as err:  # noqa: BLE001 (raised again in the loop's thread)
             self._error = err
-        self.took_s = time.monotonic() - began_s
-        self.ended = True
+        finally:
+            self.took_s = time.monotonic() - began_s
+            self.ended = True
 
     def check(self) -> None:
         """Raise what has gone wrong."""
@@ -61,7 +64,7 @@ def _in_thread(run: Callable[[], None]) -> None:
 
 
 class EarlierJobs:
-    """Reads back from where EndedJobCollection began to ``history.first_days`` ago.
+    """Reads back from where EndedJobCollection began to ``history.first_days`` ago, or to where an import ended.
 
     One call at a time, in a thread of its own: no cycle waits for it, nor does a stop. The store knows how far it is.
     ``unread_s`` is how much is left.
@@ -70,7 +73,11 @@ class EarlierJobs:
     """
 
     def __init__(
-        self, store: Store, counters: Counter[str], apart: Callable[[Callable[[], None]], None] = _in_thread
+        self,
+        store: Store,
+        counters: Counter[str],
+        unread_s: float,
+        apart: Callable[[Callable[[], None]], None] = _in_thread,
     ) -> None:
         self._store = store
         self._counters = counters
@@ -81,85 +88,110 @@ class EarlierJobs:
         self._failures = 0
         self._span_s = FIRST_SPAN_S
         self._call: _Call | None = None
-        self._told = False
-        self._worth_s = 0.0
-        self.unread_s = 0.0
+        self._reading: EarlierReading | None = None
+        self._taken_up_s = 0.0
+        self.unread_s = unread_s
 
     def collect(self, ask: Ask, config: Config, now_s: float) -> bool:
         """Go on, if it is time. What fails is logged and tried again later. Raises StoreError.
 
-        Returns whether enough older jobs are known now to make estimates anew: each time twice as many days are
-        known, and at the end.
+        Returns whether so much older jobs have come that estimates by them are worth making anew: when twice as many
+        days are known, and at the end, but not for jobs that ended too long ago for that.
         """
+        if not self._rested.passed(self._wait_s):
+            return False
         call = self._call
         if call is None:
-            if self._rested.passed(self._wait_s):
-                self._begin(ask, config, now_s)
-            return False
+            return self._begin(ask, config, now_s)
         if not call.ended:
             return False
         try:
             call.check()
-            return self._add_some(call, config, now_s)
-        except StoreError:
-            raise  # what was not added is kept: the next cycle tries again
         except AnswerTooLong:
             self._end(shorter_span_s(self._span_s), max(config.daemon.outcomes_every_s, _REST * call.took_s))
+            return False
         except (SlurmError, HistoryError) as err:
-            self._failed(config)
-            _log.warning("cannot read earlier past jobs, trying again in %d s: %s", self._wait_s, err)
-        except Exception:
-            self._failed(config)
+            self._failed(config, err)
+            return False
+        except Exception as err:
+            self._failed(config, err)
             raise
-        return False
+        return self._add_some(call, config, now_s)
 
-    def _failed(self, config: Config) -> None:
-        self._failures += 1
-        self._counters["history_errors"] += 1
-        self._end(shorter_span_s(self._span_s), min(LONGEST_WAIT_S, config.history.every_s * 2**self._failures))
-
-    def _begin(self, ask: Ask, config: Config, now_s: float) -> None:
-        """Ask for the next span, if there is one."""
-        reading = self._reading(config, now_s)
-        if reading is None or not self.unread_s:
-            self._end(FIRST_SPAN_S, config.history.every_s)
-            return
-        self._tell_begin(reading)
-        since_s = max(reading.goal_s, reading.reached_s - self._span_s)
-        self._call = _Call(ask, since_s, reading.reached_s)
-        self._apart(self._call.run)
-
-    def _reading(self, config: Config, now_s: float) -> EarlierReading | None:
+    def _begin(self, ask: Ask, config: Config, now_s: float) -> bool:
+        """Ask for the next span, if there is one. Returns as ``collect`` does."""
         reading = earlier_reading(self._store.history, config, now_s)
         self.unread_s = 0.0 if reading is None else reading.unread_s
-        return reading
-
-    def _tell_begin(self, reading: EarlierReading) -> None:
-        if not self._told:
-            self._told = True
-            self._worth_s = 2 * (reading.now_s - reading.reached_s)
+        if reading is None or not self.unread_s:
+            self._end(FIRST_SPAN_S, config.history.every_s)
+            return self._is_over(reading, now_s)
+        if self._reading is None:
+            self._taken_up_s = reading.reached_s
             _log.info("the site's past jobs are read from sacct in the background, %s", reading.describe())
+        self._reading = reading
+        call = _Call(ask, max(reading.goal_s, reading.reached_s - self._span_s), reading.reached_s)
+        try:
+            self._apart(call.run)
+        except RuntimeError as err:  # no thread can be started
+            self._failed(config, err)
+        else:
+            self._call = call
+        return False
+
+    def _is_over(self, reading: EarlierReading | None, now_s: float) -> bool:
+        """Nothing is left. Returns as ``collect`` does."""
+        last, self._reading = self._reading, None
+        if last is None:
+            return False
+        said = "no more are wanted" if reading is None else reading.describe()
+        _log.info("the site's past jobs are in the store, %s", said)
+        return last.reached_s < self._taken_up_s and now_s - self._taken_up_s < PAST_S
 
     def _add_some(self, call: _Call, config: Config, now_s: float) -> bool:
-        """Add a batch of a call's answer, and after the last one how far back all is read."""
+        """Add a batch of a call's answer, and after the last one how far back all is read.
+
+        Of what the store or the key of the pseudonyms did not take, nothing is lost: the call waits.
+        """
         some, rest = call.left[:BATCH], call.left[BATCH:]
-        self._entry.add(some, config.history, {} if rest else {EARLIER: call.since_s})
+        try:
+            self._entry.add(some, config.history, {} if rest else {EARLIER: call.since_s})
+        except StoreError:
+            raise
+        except HistoryError as err:
+            self._wait_longer(config, err)
+            return False
+        except Exception as err:
+            self._failed(config, err)
+            raise
         call.left = rest
         if rest:
             return False
         self._failures = 0
         rest_s = max(config.daemon.outcomes_every_s, _REST * call.took_s)
         self._end(next_span_s(self._span_s, call.characters), rest_s)
-        reading = self._reading(config, now_s)
-        if reading is None or not self.unread_s:
-            self._told = False
-            said = "no more are wanted" if reading is None else reading.describe()
-            _log.info("the site's past jobs are in the store, %s", said)
-            return True
-        if now_s - call.since_s < self._worth_s:
+        return self._is_worth_it(call.since_s, now_s)
+
+    def _is_worth_it(self, reached_s: float, now_s: float) -> bool:
+        """Whether twice as many days are known as were taken up last, of those that count."""
+        if self._reading is not None:
+            self._reading = self._reading._replace(now_s=now_s, reached_s=reached_s)
+            self.unread_s = self._reading.unread_s
+        taken_up_s = now_s - self._taken_up_s
+        if taken_up_s >= PAST_S or now_s - reached_s < min(2 * taken_up_s, PAST_S):
             return False
-        self._worth_s = 2 * (now_s - call.since_s)
+        self._taken_up_s = reached_s
         return True
+
+    def _failed(self, config: Config, err: Exception) -> None:
+        self._end(shorter_span_s(self._span_s), 0.0)
+        self._wait_longer(config, err)
+
+    def _wait_longer(self, config: Config, err: Exception) -> None:
+        self._failures += 1
+        self._counters["history_errors"] += 1
+        self._wait_s = wait_s_after(self._failures, config.history.every_s)
+        self._rested.restart()
+        _log.warning("cannot read earlier past jobs, trying again in %d s: %s", self._wait_s, err)
 
     def _end(self, span_s: float, wait_s: float) -> None:
         """The call is over: what to ask for next, and when."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from rlalloc.config import Config
 from rlalloc.errors import HistoryError
-from rlalloc.history.earlier_reading import EARLIER
+from rlalloc.history.earlier_reading import COLLECTED, EARLIER
 from rlalloc.store import Store
 from rlallocd.interval import Interval
 from rlallocd.past_job_entry import PastJobEntry
@@ -15,13 +15,19 @@ from rlallocd.slurm import FIRST_SPAN_S, EndedJobs, SlurmError, next_span_s, sho
 
 _log = logging.getLogger(__name__)
 
-_SOURCE: Final = "rlallocd"
 _DAY_S: Final = 86400.0
 _AGAIN_S: Final = 600.0
 """An end may reach slurmdbd late: these last seconds are asked for again."""
 SETTLED_AFTER_S: Final = 30.0
 """Of a job that has just ended slurmdbd may not know all yet: 22.05 calls it "allocation" at first."""
-LONGEST_WAIT_S: Final = 3600.0
+_LONGEST_WAIT_S: Final = 3600.0
+_MOST_DOUBLINGS: Final = 20
+"""With more, the longest wait is reached anyway; a number of failures without bound would overflow."""
+
+
+def wait_s_after(failures: int, every_s: float) -> float:
+    """How long to wait after so many failures in a row."""
+    return min(_LONGEST_WAIT_S, every_s * 2.0 ** min(failures, _MOST_DOUBLINGS))
 
 
 class EndedJobCollection:
@@ -50,7 +56,7 @@ class EndedJobCollection:
             return
         self._asked.restart()
         now_s -= SETTLED_AFTER_S
-        reached_s = self._store.history.position(_SOURCE)
+        reached_s = self._store.history.position(COLLECTED)
         positions: Mapping[str, float] = {}
         if reached_s is not None:
             since_s = min(reached_s, now_s) - _AGAIN_S
@@ -62,10 +68,10 @@ class EndedJobCollection:
         self._wait_s = config.history.every_s if until_s == now_s else config.daemon.outcomes_every_s
         try:
             found = ask(since_s, until_s)
-            self._entry.add(found.jobs, config.history, {_SOURCE: until_s, **positions})
+            self._entry.add(found.jobs, config.history, {COLLECTED: until_s, **positions})
         except (SlurmError, HistoryError) as err:
             self._failures += 1
-            self._wait_s = min(LONGEST_WAIT_S, config.history.every_s * 2**self._failures)
+            self._wait_s = wait_s_after(self._failures, config.history.every_s)
             self._span_s = shorter_span_s(self._span_s)
             self._counters["history_errors"] += 1
             _log.warning("cannot add past jobs, trying again in %d s: %s", self._wait_s, err)

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,11 @@ import pytest
 
 from rlalloc.config import Config, HistorySection, StoreSection
 from rlalloc.errors import StoreError
-from rlalloc.history.earlier_reading import EARLIER, IMPORTED, earlier_reading
+from rlalloc.history.earlier_reading import EARLIER, IMPORTED, earlier_reading, unread_s_at_start
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlallocd.earlier_jobs import BATCH, EarlierJobs
-from rlallocd.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection
+from rlallocd.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection, wait_s_after
 from rlallocd.interval import Interval
 from rlallocd.slurm import AnswerTooLong, EndedJobs, SlurmUnavailable
 from slurm_testbed import wait_until
@@ -44,7 +45,7 @@ class Past:
         """As rlallocd does."""
         self.counters: Counter[str] = Counter()
         self.ended_jobs = EndedJobCollection(self.store, self.counters)
-        self.earlier_jobs = EarlierJobs(self.store, self.counters, apart=lambda run: run())
+        self.earlier_jobs = EarlierJobs(self.store, self.counters, 0.0, apart=lambda run: run())
 
     def answer(self, asked: list[tuple[float, float]]) -> Callable[[float, float], EndedJobs]:
         def ask(since_s: float, until_s: float) -> EndedJobs:
@@ -246,7 +247,7 @@ def test_no_cycle_waits_for_sacct(past: Past) -> None:
     """The call is in a thread that also no stop waits for."""
     answers = threading.Event()
     threads: list[threading.Thread] = []
-    past.earlier_jobs = EarlierJobs(past.store, past.counters)
+    past.earlier_jobs = EarlierJobs(past.store, past.counters, 0.0)
     answer = past.answer(past.early)
 
     def slow(since_s: float, until_s: float) -> EndedJobs:
@@ -272,3 +273,100 @@ def test_how_far_it_is_in_words(past: Past) -> None:
     assert reading.describe() == "read back to 5 Dec 2026: 41 of 90 days"
     assert reading.unread_s == pytest.approx(49 * DAY_S)
     assert msgspec.structs.asdict(CONFIG.history)["first_days"] == 90
+
+
+def test_where_no_thread_can_be_started_it_tries_again_later(past: Past) -> None:
+    past.ended = [job(1, NOW_S - DAY_S - 60)]
+    started: list[bool] = []
+
+    def start(run: Callable[[], None]) -> None:
+        started.append(True)
+        if len(started) == 1:
+            raise RuntimeError("can't start new thread")
+        run()
+
+    past.earlier_jobs = EarlierJobs(past.store, past.counters, 0.0, apart=start)
+    past.cycle(60)
+    assert past.counters["history_errors"] == 1
+    assert past.stored == {"1"}
+
+
+def test_a_thread_that_ends_in_the_middle_is_no_answer(past: Past) -> None:
+    def start(run: Callable[[], None]) -> None:
+        with pytest.raises(SystemExit):
+            run()
+
+    past.fails = SystemExit()  # type: ignore[assignment]
+    past.earlier_jobs = EarlierJobs(past.store, past.counters, 0.0, apart=start)
+    past.store.history.add([], {"rlallocd": NOW_S, EARLIER: NOW_S - DAY_S})
+    with pytest.raises(RuntimeError, match="was ended"):
+        past.cycle(10)
+    assert past.store.history.position(EARLIER) == NOW_S - DAY_S
+
+
+def test_a_store_that_fails_at_the_end_takes_no_estimates_away(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    past.ended = [job(1, NOW_S - DAY_S - 60)]
+    while not past.early:
+        past.cycle(config=days(2))
+    position = past.store.history.position
+    for _ in range(60):
+        worth = past.worth
+        with monkeypatch.context() as broken:
+            broken.setattr(
+                past.store.history, "position", lambda name: _fail() if name == EARLIER else position(name)
+            )
+            with suppress(StoreError):
+                past.cycle(config=days(2))
+        past.cycle(config=days(2))
+    assert worth == past.worth == 1
+    assert past.earlier_jobs.unread_s == 0
+
+
+def _fail() -> float:
+    raise StoreError("the database is locked")
+
+
+def test_no_estimates_are_made_anew_for_what_only_a_model_takes(past: Past) -> None:
+    past.cycle(40, days(180))
+    while past.earlier_jobs.unread_s > 89 * DAY_S:
+        past.cycle(1, days(180))
+    worth = past.worth
+    assert worth >= 5
+    past.cycle(300, days(180))
+    assert (past.earlier_jobs.unread_s, past.worth) == (0, worth)
+
+
+def test_an_import_beside_it_that_ends_the_reading_is_taken_up(past: Past) -> None:
+    past.cycle(40)
+    worth = past.worth
+    past.store.history.add([], {IMPORTED: past.now_s})
+    past.cycle(40)
+    assert past.worth == worth + 1
+
+
+def test_an_answer_waits_for_the_key_of_the_pseudonyms(past: Past, tmp_path: Path) -> None:
+    config = Config(history=HistorySection(pseudonymize=True, key_file=tmp_path / "missing" / "key", first_days=2))
+    past.store.history.add([], {"rlallocd": NOW_S, EARLIER: NOW_S - DAY_S})
+    past.ended = [job(1, NOW_S - DAY_S - 60)]
+    ask = past.answer(past.early)
+    for _ in range(3):
+        past.earlier_jobs.collect(ask, config, NOW_S)
+        past.clock_s += 60
+    assert (past.stored, past.counters["history_errors"]) == (set(), 1)
+    (tmp_path / "missing").mkdir()
+    past.clock_s += 600
+    past.earlier_jobs.collect(ask, config, NOW_S)
+    assert (len(past.stored), len(past.early)) == (1, 1)
+
+
+def test_failures_without_end_are_waited_for_no_longer_than_an_hour() -> None:
+    assert [wait_s_after(failures, 300.0) for failures in (1, 2, 5000)] == [600.0, 1200.0, 3600.0]
+
+
+def test_what_is_unread_is_known_before_the_first_answer(past: Past) -> None:
+    history = past.store.history
+    assert unread_s_at_start(history, days(30), NOW_S) == 30 * DAY_S
+    past.store.history.add([], {"rlallocd": NOW_S})
+    assert unread_s_at_start(history, days(30), NOW_S) == 0  # it ran an earlier version
+    past.store.history.add([], {EARLIER: NOW_S - 20 * DAY_S})
+    assert unread_s_at_start(history, days(30), NOW_S) == 10 * DAY_S

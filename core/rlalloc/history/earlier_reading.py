@@ -9,7 +9,9 @@ from rlalloc.store import History
 IMPORTED: Final = "sacct"
 """Under this name the store keeps until when ``rlalloc history import`` has asked sacct for all there is."""
 EARLIER: Final = "rlallocd back to"
-"""Under this name the store keeps how far back rlallocd has read."""
+"""Under this name it keeps how far back rlallocd has."""
+COLLECTED: Final = "rlallocd"
+"""Under this name it keeps until when it has asked for what ended."""
 _DAY_S: Final = 86400.0
 _LATE_S: Final = _DAY_S
 """An end may reach slurmdbd late: of what was imported, the last day is read again."""
@@ -39,10 +41,22 @@ def earlier_reading(history: History, config: Config, now_s: float) -> EarlierRe
 
     It reads back ``history.first_days``, or to where an import ended.
     """
-    days = min(config.history.first_days, config.store.keep_history_days)
+    days = _days(config)
     if not days or (reached_s := history.position(EARLIER)) is None:
         return None
     goal_s = now_s - days * _DAY_S
     if (imported_s := history.position(IMPORTED)) is not None:
         goal_s = max(goal_s, imported_s - _LATE_S)
     return EarlierReading(now_s, reached_s, goal_s)
+
+
+def unread_s_at_start(history: History, config: Config, now_s: float) -> float:
+    """How much of the site's past is still to be read, also before rlallocd has ever read. Raises StoreError."""
+    reading = earlier_reading(history, config, now_s)
+    if reading is not None:
+        return reading.unread_s
+    return 0.0 if history.position(COLLECTED) is not None else _days(config) * _DAY_S
+
+
+def _days(config: Config) -> int:
+    return min(config.history.first_days, config.store.keep_history_days)

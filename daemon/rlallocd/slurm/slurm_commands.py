@@ -2,13 +2,15 @@
 
 import copy
 import os
+import selectors
+import signal
 import subprocess
-import threading
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final
+from contextlib import contextmanager, suppress
+from typing import IO, Final
 
 from rlallocd.slurm.slurm_errors import AnswerTooLong, CommandDied, SlurmUnavailable, UnknownJob, UpdateRefused
 
@@ -28,6 +30,7 @@ _LOCAL: Final = ("SACCT_LOCAL", "SCONTROL_LOCAL", "SINFO_LOCAL", "SPRIO_LOCAL", 
 """With them a command shows this cluster alone, also where slurm.conf has FederationParameters=fed_display."""
 _DEFAULTS_OF_PEOPLE: Final = ("SACCT_", "SCONTROL_", "SINFO_", "SPRIO_", "SQUEUE_")
 _UPDATE: Final = "scontrol update"
+_PIPE_BYTES: Final = 2**16
 OTHER_CLUSTERS: Final = "SLURM_CLUSTERS"
 """With it a command speaks to another cluster than that of slurm.conf."""
 
@@ -155,27 +158,45 @@ class Commands:
 
     def _bounded(self, words: Sequence[str], most_bytes: int) -> subprocess.CompletedProcess[str]:
         """Run a command of which no more than ``most_bytes`` are kept. Raises AnswerTooLong, TimeoutExpired."""
-        began_s = time.monotonic()
-        with subprocess.Popen(
-            words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            late = threading.Timer(self.timeout_s, process.kill)
-            late.daemon = True
-            late.start()
+        ends_s = time.monotonic() + self.timeout_s
+        with (
+            tempfile.TemporaryFile() as complaint,
+            subprocess.Popen(
+                words,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaint,
+                start_new_session=True,
+            ) as process,
+        ):
             try:
-                printed = b"" if process.stdout is None else process.stdout.read(most_bytes + 1)
-                if len(printed) > most_bytes:
-                    process.kill()
-                    raise AnswerTooLong(f"{words[0]} printed more than {most_bytes >> 20} MiB")
-                complaint = b"" if process.stderr is None else process.stderr.read(most_bytes)
-                process.wait()
-            finally:
-                late.cancel()
-        if time.monotonic() - began_s >= self.timeout_s:
-            raise subprocess.TimeoutExpired(words, self.timeout_s)
+                printed = b"" if process.stdout is None else _printed(words[0], process.stdout, most_bytes, ends_s)
+                process.wait(max(0.0, ends_s - time.monotonic()))
+            except BaseException:
+                with suppress(ProcessLookupError):  # a wrapper's own processes hold the pipe, too
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+            complaint.seek(0)
+            said = complaint.read(most_bytes)
         return subprocess.CompletedProcess(
-            words, process.returncode, printed.decode(errors="replace"), complaint.decode(errors="replace")
+            words, process.returncode, printed.decode(errors="replace"), said.decode(errors="replace")
         )
+
+
+def _printed(command: str, pipe: IO[bytes], most_bytes: int, ends_s: float) -> bytes:
+    """All that comes from a command's pipe until ``ends_s``. Raises AnswerTooLong, TimeoutExpired."""
+    printed = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while len(printed) <= most_bytes:
+            if not selector.select(max(0.0, ends_s - time.monotonic())):
+                raise subprocess.TimeoutExpired(command, 0.0)
+            some = os.read(pipe.fileno(), _PIPE_BYTES)
+            if not some:
+                return bytes(printed)
+            printed += some
+    raise AnswerTooLong(f"{command} printed more than {most_bytes >> 20} MiB")
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 SlurmError
 ├── SlurmUnavailable   slurmctld or slurmdbd did not answer in time: try again later
-│   ├── AnswerTooLong  a command was ended because it printed more than was wanted
 │   └── CommandDied    scontrol ended in the middle of an update, which may have been carried out
+├── AnswerTooLong      a command was ended because it printed more than was wanted: ask for less; no fault
 ├── UpdateRefused      slurmctld said no to an update; parts of it may have been applied all the same
 │   └── UnknownJob     slurmctld no longer knows the job, or any of the jobs
 └── UnexpectedAnswer   Slurm printed what this version of rlalloc cannot read
@@ -20,8 +20,8 @@ class SlurmUnavailable(SlurmError):
     """Slurm did not answer within the time limit, or cannot be reached."""
 
 
-class AnswerTooLong(SlurmUnavailable):
-    """A command printed more than its caller wanted, and was ended."""
+class AnswerTooLong(SlurmError):
+    """A command printed more than memory is to hold, and was ended."""
 
 
 class CommandDied(SlurmUnavailable):
