@@ -98,7 +98,7 @@ def history_show(
     """Summarise the past jobs: users, sizes, run times, time limits and waits."""
     import msgspec
 
-    from rlalloc.history.earlier_reading import earlier_reading
+    from rlalloc.history.earlier_reading import earlier_reading, why_none_yet
     from rlalloc.history.history_summary import summarize
     from rlalloc_cli.history_plot import plot_limits
     from rlalloc_cli.history_show import print_summary
@@ -112,7 +112,7 @@ def history_show(
         fail(str(err), code=1)
     unread = f"rlallocd goes on, {reading.describe()}" if reading is not None and reading.unread_s else ""
     if not found.jobs:
-        fail(f"no past jobs yet: {unread or 'run rlalloc history import'}", code=1)
+        fail(f"no past jobs yet: {unread or why_none_yet(loaded)}", code=1)
     if json:
         typer.echo(msgspec.json.encode(found))
     else:

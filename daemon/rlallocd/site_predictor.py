@@ -75,7 +75,7 @@ class SitePredictor:
 
     def learn(self, now_s: float) -> bool:
         """Read past jobs, and the newest model, where that is due; whether any are known. Raises StoreError."""
-        if self._begun.passed(_BEGIN_AGAIN_EVERY_S) or (self._older_came and self._is_up_to_date):
+        if self._begun.passed(_BEGIN_AGAIN_EVERY_S):
             self._begin_again(now_s)
         if self._read.passed(_READ_EVERY_S) and self._catch_up(now_s):
             self._read.restart()
@@ -94,6 +94,8 @@ class SitePredictor:
         if not (self._older_came or self._reads_older):
             return False
         reads_older = self._reads_older
+        if self._older_came and self._is_up_to_date:
+            self._begin_again(now_s)
         self.learn(now_s)
         if not reads_older or not self._is_up_to_date:
             return False
@@ -127,9 +129,9 @@ class SitePredictor:
 
     def _begin_again(self, now_s: float) -> None:
         self._begun.restart()
-        self._reads_older, self._older_came = self._reads_older or self._older_came, False
-        predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
+        predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))  # may raise: nothing is changed before
         predictor.goes_on_for(self._known.predictor)
+        self._reads_older, self._older_came = self._reads_older or self._older_came, False
         self._next = _Learned(predictor, PastUsage(self.usage.rules), now_s - PAST_S)
         if not self.all_read:
             self._take_up()

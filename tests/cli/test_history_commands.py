@@ -206,6 +206,8 @@ def test_show_and_status_say_how_far_the_past_is_read(run: Run, log: Path, tmp_p
         store.history.add([], {EARLIER: time.time() - days * 86400})
         store.close()
 
+    said = "no past jobs yet: once rlallocd runs, it reads the last 90 days from sacct by itself"
+    assert said in run("history", "show").stderr
     read_back(41)
     assert "rlallocd goes on, read back to" in run("history", "show").stderr  # nothing has ended yet
     run("history", "import", str(log))

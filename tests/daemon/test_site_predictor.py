@@ -150,6 +150,26 @@ def test_older_jobs_that_come_later_are_taken_up_without_a_day_s_wait(
     assert [each.source.split()[0] for each in known if each] == ["3", "3", "3", "3", "9", "9", "9"]
 
 
+def test_older_jobs_are_not_forgotten_where_no_model_can_be_looked_for(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And new jobs have their estimates meanwhile."""
+    store.history.add([past(number, 500.0) for number in range(3)])
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    estimates(predictor, [])
+    store.history.add([past(number, 500.0, NOW_S - 1000.0) for number in range(3, 9)])
+    predictor.begin_again()
+    with monkeypatch.context() as broken:
+        broken.setattr(site_predictor, "newest_model", lambda _directory: (_ for _ in ()).throw(OSError("I/O error")))
+        for _ in range(2):
+            with pytest.raises(OSError, match="I/O error"):
+                predictor.knows_older(NOW_S)
+            assert predictor.learn(NOW_S)
+    assert [predictor.knows_older(NOW_S) for _ in range(3)] == [False, True, False]
+    (known,) = predictor.estimate([facts_of(past(99, 1.0))], NOW_S)
+    assert known.source.startswith("9 ")
+
+
 class AlwaysFourMinutes(RunTimeModel):
     """A model that says 256 s of each job, between 128 and 512 s."""
 

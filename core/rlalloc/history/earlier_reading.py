@@ -58,5 +58,12 @@ def unread_s_at_start(history: History, config: Config, now_s: float) -> float:
     return 0.0 if history.position(COLLECTED) is not None else _days(config) * _DAY_S
 
 
+def why_none_yet(config: Config) -> str:
+    """What to do where the store has no past jobs, and rlallocd has not begun to read."""
+    if days := _days(config):
+        return f"once rlallocd runs, it reads the last {days} days from sacct by itself"
+    return "run rlalloc history import"
+
+
 def _days(config: Config) -> int:
     return min(config.history.first_days, config.store.keep_history_days)
