@@ -11,7 +11,7 @@ from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.job import Bounds, Range
 from rlalloc.local_times import duration, local_time
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
-from rlalloc.store import Decision
+from rlalloc.store import Decision, Outcome
 from rlalloc.store.job_story import Chapter
 from rlalloc.view import expected_as_requested_s
 from rlalloc_cli.terminal import CONSOLE
@@ -158,6 +158,14 @@ def _observation_lines(chapter: Chapter) -> Lines:
         yield "GPUs by heuristics", ", ".join(answers)
 
 
+def times_of(decision: Decision, outcome: Outcome) -> str:
+    """When a job's last run began, and how long it took; an earlier run of a requeued job is no wait."""
+    if not outcome.started_s:
+        return "never began, ran -"
+    after, run_time = outcome.started_s - decision.submitted_s, outcome.ended_s - outcome.started_s
+    return f"began {duration(after)} after its submission, ran {duration(run_time)}"
+
+
 def _outcome_lines(chapter: Chapter, running: str) -> Lines:
     decision, outcome = chapter.decision, chapter.outcome
     if outcome is None:
@@ -168,12 +176,9 @@ def _outcome_lines(chapter: Chapter, running: str) -> Lines:
             yield "now", running
         yield "outcome", "not known yet: sacct reports it once the job has ended"
         return
-    started_s = outcome.started_s
-    wait = duration(started_s - decision.submitted_s if started_s else None)
-    run_time = duration(outcome.ended_s - started_s if started_s else None)
     used = f"{counted(outcome.gpus, 'GPU')}, {counted(outcome.cpus, 'CPU')}"
     peak = "-" if outcome.max_rss_mib is None else f"{outcome.max_rss_mib:.0f} MiB"
     ours = "" if outcome.our_doing is None else f", {outcome.our_doing} in a size that rlalloc chose"
     yield "outcome", f"{outcome.state} (exit {outcome.exit_code}) at {local_time(outcome.ended_s)}{ours}"
-    yield "", f"waited {wait}, ran {run_time} on {used}, {outcome.mem_mib:.0f} MiB"
+    yield "", f"{times_of(decision, outcome)} on {used}, {outcome.mem_mib:.0f} MiB"
     yield "", f"peak memory {peak}, reward {'-' if outcome.reward is None else f'{outcome.reward:.3f}'}"

@@ -8,10 +8,10 @@ from rich.table import Table
 from rlalloc.bounds import CONSENT
 from rlalloc.counted import counted
 from rlalloc.job import Bounds, Range
-from rlalloc.local_times import duration, local_time
+from rlalloc.local_times import local_time
 from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
-from rlalloc_cli.explain import Lines, as_asked
+from rlalloc_cli.explain import Lines, as_asked, times_of
 from rlalloc_cli.terminal import CONSOLE
 
 _STEPS: Final = {
@@ -120,10 +120,7 @@ def _outcome_lines(chapters: Sequence[Chapter]) -> Lines:
         yield "outcome", "not known yet: sacct reports it once the job has ended"
         return
     outcome, decision = in_force.outcome, in_force.decision
-    run_s = outcome.ended_s - outcome.started_s if outcome.started_s else None
-    wait_s = outcome.started_s - decision.submitted_s if outcome.started_s else None
-    times = f"waited {duration(wait_s)}, ran {duration(run_s)}"
-    yield "outcome", f"{outcome.state}, {times} on {counted(outcome.gpus, 'GPU')}"
+    yield "outcome", f"{outcome.state}, {times_of(decision, outcome)} on {counted(outcome.gpus, 'GPU')}"
     if outcome.our_doing is not None:
         yield "harmed", f"{outcome.our_doing} in a size that rlalloc chose; similar jobs keep their requests for now"
     if freed := _left_to_others(in_force, outcome):

@@ -40,6 +40,8 @@ def outcomes_of(
     the size of one task, the largest memory peak of any, the energy of all, the mean of the tasks' costs, and the
     state that depends most on the size (else the first that is not COMPLETED).
 
+    What a requeued job's earlier runs cost is no cost of its size: it has no reward.
+
     ``plugin_failed`` is called where a plug-in's term fails; its value is then unknown.
     """
     by_job: defaultdict[int, list[AccountingRecord]] = defaultdict(list)
@@ -66,7 +68,9 @@ def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[Ac
         before = runs.get(record.part)
         if before is not None and before.state == _CHANGES_SIZE:
             runs[record.part] = _going_on(before, record)
-        elif record.submitted_s == submitted_s or (before is not None and before.state in _RUN_AGAIN):
+        elif before is not None and before.state in _RUN_AGAIN:
+            runs[record.part] = msgspec.structs.replace(record, ran_before=True)
+        elif record.submitted_s == submitted_s:
             runs[record.part] = record
     return list(runs.values())
 
@@ -108,7 +112,9 @@ def _outcome(
         ),
     )
     telling = [
-        part for part in parts if not part.changed_size and (part.state in _DEPENDS_ON_SIZE or ours[part.part])
+        part
+        for part in parts
+        if not (part.changed_size or part.ran_before) and (part.state in _DEPENDS_ON_SIZE or ours[part.part])
     ]
     costs = mean_costs(
         [

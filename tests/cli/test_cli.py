@@ -132,7 +132,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "why      policy v000001 at ",
         "GPUs could be 1 to 8 (from the script)",
         "state    in force since",
-        "outcome  COMPLETED, waited",
+        "outcome  COMPLETED, began",
         "while it ran, others could use 2 GPUs",
     ):
         assert words in short, words

@@ -89,9 +89,10 @@ def test_the_state_of_an_array_is_the_one_that_tells_most(states: list[str], sta
     assert found.state == state
 
 
-def test_of_a_requeued_job_the_last_run_counts() -> None:
-    first = _task(part="", state="REQUEUED")
-    assert _outcomes(first) == ()
+@pytest.mark.parametrize("state", ["REQUEUED", "PREEMPTED", "NODE_FAIL"])
+def test_of_a_requeued_job_the_last_run_counts(state: str) -> None:
+    """It has no reward: its first run and Slurm's delay of a requeue are no wait that its size has cost."""
+    first = _task(part="", state=state)
     assert _outcomes(first, _task(part="", submitted_s=210, state="PENDING", started_s=None, ended_s=None)) == ()
     (found,) = outcomes_of(
         [JOB],
@@ -99,7 +100,7 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
         ObjectiveSection(),
         no_plugin_fails,
     )
-    assert (found.started_s, found.ended_s) == (400, 450)
+    assert (found.state, found.started_s, found.ended_s, found.reward) == ("COMPLETED", 400, 450, None)
 
 
 def test_gpus_that_slurm_does_not_account_are_those_of_the_size() -> None:

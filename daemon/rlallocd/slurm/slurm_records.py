@@ -310,7 +310,7 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job. ``cpu_s_used`` is of
     all its steps; ``mem_mib_used`` adds up the peaks of a step's tasks, in the step where that is most.
     ``comment`` is its user's, where AccountingStoreFlags keeps it (job_comment). ``changed_size`` is true of a job
-    that gave nodes back while it ran.
+    that gave nodes back while it ran, ``ran_before`` of one that was requeued after an earlier run.
     """
 
     job_id: int
@@ -331,6 +331,7 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib_used: float | None = None
     comment: str = ""
     changed_size: bool = False
+    ran_before: bool = False
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
