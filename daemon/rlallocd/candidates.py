@@ -1,7 +1,7 @@
 """Which jobs are ours to decide, from one snapshot. Pure functions."""
 
 import functools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -79,29 +79,6 @@ def find_candidates(
             whole = msgspec.structs.replace(job, job_id=job.base_id)
             found[job.base_id] = Candidate(whole, tag, mode, split=job.is_split)
     return tuple(found.values())
-
-
-def as_first_submitted(jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]]) -> tuple[JobRecord, ...]:
-    """The same jobs; requeued ones have the submit time under which they were decided.
-
-    A requeue (by an administrator, a preemption or a lost node) gives a job another submit time and leaves the rest.
-    ``decided`` are the keys of decided jobs: id and submit second.
-    """
-    again = {job.base_id for job in jobs if job.restarts and read_tag(job.admin_comment) is not None}
-    if not again:
-        return tuple(jobs)
-    times: defaultdict[int, list[int]] = defaultdict(list)
-    for job_id, submitted_s in decided:
-        if job_id in again:
-            times[job_id].append(submitted_s)
-    return tuple(
-        msgspec.structs.replace(
-            job, submitted_s=max((s for s in times[job.base_id] if s <= job.submitted_s), default=job.submitted_s)
-        )
-        if job.restarts and job.base_id in again
-        else job
-        for job in jobs
-    )
 
 
 def find_deferred(jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:

@@ -17,13 +17,13 @@ from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import (
     Candidate,
-    as_first_submitted,
     find_candidates,
     find_deferred,
     is_left_to_decide,
 )
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.daemon_state import FAILURES
+from rlallocd.decided_submissions import DecidedSubmissions
 from rlallocd.decisions import Snapshot, decide, left_as_submitted
 from rlallocd.earlier_jobs import EarlierJobs
 from rlallocd.ended_job_collection import EndedJobCollection
@@ -93,7 +93,7 @@ class Controller:
         self._applier = Applier(slurm, store, self.counters, progress=progress, stopping=stopping)
         self._left_alone = LeftAlone(slurm, store, self._applier)
         self._waits = WaitsOfOurs(store, self._applier)
-        self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
+        self._decided = DecidedSubmissions(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._readings = SlurmReadings(slurm, self.counters, progress)
         self._ended_jobs = EndedJobCollection(store, self.counters)
         unread_s = unread_s_at_start(store.history, self.config, time.time())
@@ -196,7 +196,7 @@ class Controller:
         """Leave the cluster clean: intercept no more, let deferred jobs go at once, and give nices back."""
         try:
             withdraw_intercept(self.config)
-            jobs = as_first_submitted(self._slurm.jobs(), self._decided)
+            jobs = self._decided.as_first_submitted(self._slurm.jobs())
             self._let_go(self._deferred_without_update(jobs), "rlallocd stops")
             self._nice_decay.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
@@ -311,7 +311,7 @@ class Controller:
         self._profiles.read_into(self._family_runs.speeds, self.config)
         if self._readings.renew_partitions():
             self._take_up_mode()
-        jobs = as_first_submitted(self._readings.jobs(), self._decided)
+        jobs = self._decided.as_first_submitted(self._readings.jobs())
         nodes = self._readings.nodes_beside(jobs)
         config = self._slurm.config
         snapshot = Snapshot(

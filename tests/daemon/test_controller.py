@@ -383,3 +383,21 @@ def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(
     make(slurm).cycle()
     assert slurm.calls["scontrol update"] > 0
     assert [each.state for each in store.open_applications()] == ["restoring"]
+
+
+@pytest.mark.parametrize("submitted_days_ago", [1, 40])
+def test_a_daemon_that_stops_gives_a_requeued_job_its_own_nice_back(
+    make: MakeController, store: Store, submitted_days_ago: int
+) -> None:
+    """However long ago it was decided, in another run of the daemon."""
+    submitted_s = int(time.time()) - submitted_days_ago * 86400
+    job = pending_job(7, submitted_s=submitted_s, restarts=1, nice=9)
+    job = msgspec.structs.replace(job, admin_comment=f"{job.admin_comment} rlalloc-decision:of-7")
+    decision = msgspec.structs.replace(decision_for(job), decided_s=submitted_s, patience_s=1000.0)
+    store.add_decisions([decision])
+    store.journal([msgspec.structs.replace(APPLICATION, decision_id=decision.id, state="begun", record=None)])
+    slurm = SlurmInMemory([msgspec.structs.replace(job, submitted_s=submitted_s + 500)])
+    given: list[tuple[list[int], int]] = []
+    slurm.set_nice = lambda job_ids, nice: given.append((job_ids, nice))  # type: ignore[attr-defined]
+    make(slurm).stop()
+    assert given == [([7], -3)]

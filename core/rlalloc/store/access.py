@@ -112,9 +112,11 @@ class Store(JournalAccess, OutcomeAccess):
         return self._rows(sa.select(DECISIONS).order_by(DECISIONS.c.decided_s.desc()).limit(limit), Decision)
 
     def decided_jobs(self, since_s: float) -> frozenset[JobKey]:
-        """(job id, submit second) of all jobs submitted since ``since_s`` that have a decision."""
-        query = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(
-            DECISIONS.c.decided_s >= since_s, DECISIONS.c.submitted_s >= since_s
+        """(job id, submit second) of all decided jobs submitted since ``since_s`` or not known to have ended."""
+        read = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s)
+        query = sa.union(
+            read.where(DECISIONS.c.decided_s >= since_s, DECISIONS.c.submitted_s >= since_s),
+            read.where(DECISIONS.c.awaits_outcome == 1),
         )
         with self._database.reading() as connection:
             return frozenset((job_id, int(submitted_s)) for job_id, submitted_s in connection.execute(query))

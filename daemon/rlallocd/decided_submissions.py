@@ -1,0 +1,58 @@
+"""Which submissions of jobs were decided, also once a requeue has given their jobs other submit times."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import msgspec
+
+from rlalloc.store import JobKey
+from rlallocd.job_tag import read_tag
+from rlallocd.slurm import JobRecord
+
+
+class DecidedSubmissions(Collection[JobKey]):
+    """The keys of decided jobs: the id that sbatch printed, and the submit second under which they were decided."""
+
+    def __init__(self, keys: Iterable[JobKey] = ()) -> None:
+        self._times: defaultdict[int, set[int]] = defaultdict(set)
+        self._renamed: dict[int, tuple[JobRecord, JobRecord]] = {}
+        self.update(keys)
+
+    def update(self, keys: Iterable[JobKey]) -> None:
+        """Add the keys of jobs that have been decided."""
+        for job_id, submitted_s in keys:
+            self._times[job_id].add(submitted_s)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a job was decided under this very key."""
+        match key:
+            case (int(job_id), submitted_s):
+                return submitted_s in self._times.get(job_id, ())
+        return False
+
+    def __iter__(self) -> Iterator[JobKey]:
+        """All keys."""
+        return ((job_id, submitted_s) for job_id, times in self._times.items() for submitted_s in times)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._times.values()))
+
+    def as_first_submitted(self, jobs: Sequence[JobRecord]) -> tuple[JobRecord, ...]:
+        """The same jobs, those that were requeued with the submit time under which they were decided.
+
+        A requeue, by an administrator, a preemption or a lost node, gives a job another submit time and leaves the
+        rest. The same record of Slurm gives the same object each time.
+        """
+        before, self._renamed = self._renamed, {}
+        return tuple(self._first(job, before.get(job.job_id)) if job.restarts else job for job in jobs)
+
+    def _first(self, job: JobRecord, known: tuple[JobRecord, JobRecord] | None) -> JobRecord:
+        times = self._times.get(job.base_id, ())
+        submitted_s = max((each_s for each_s in times if each_s <= job.submitted_s), default=job.submitted_s)
+        if submitted_s == job.submitted_s or read_tag(job.admin_comment) is None:
+            return job
+        if known is None or known[0] is not job or known[1].submitted_s != submitted_s:
+            known = job, msgspec.structs.replace(job, submitted_s=submitted_s)
+        self._renamed[job.job_id] = known
+        return known[1]
