@@ -8,6 +8,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.local_times import duration
 from rlalloc.run_time import remaining_quantiles_s
 from rlalloc.store.job_story import Chapter
+from rlalloc.store.submissions import submission_of
 from rlalloc_cli.own_jobs import settings_for_me
 from rlallocd.slurm import Commands, submitted_job
 
@@ -25,8 +26,10 @@ def how_long_on(story: Sequence[Chapter], path: Path) -> str:
         job = submitted_job(Commands(settings_for_me(path).slurm.command_timeout_s), decision.job_id)
     except RlallocError:  # what is known without Slurm is shown all the same
         return ""
-    is_same = job is not None and job.submitted_s == int(decision.submitted_s)
-    if job is None or not is_same or job.state != "RUNNING" or not job.started_s:
+    if job is None or job.state != "RUNNING" or not job.started_s:
+        return ""
+    submissions = {int(each.decision.submitted_s): each.decision.user for each in story}
+    if submission_of(job.submitted_s, job.user, submissions) != int(decision.submitted_s):
         return ""
     return remaining_words(chapter, time.time() - job.started_s)
 
