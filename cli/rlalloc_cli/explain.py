@@ -159,7 +159,7 @@ def _observation_lines(chapter: Chapter) -> Lines:
 
 
 def times_of(decision: Decision, outcome: Outcome) -> str:
-    """When a job's last run began, and how long it took; an earlier run of a requeued job is no wait."""
+    """When a job's last run began, and how long it took. An earlier run of a requeued job does not count as wait."""
     if not outcome.started_s:
         return "never began, ran -"
     after, run_time = outcome.started_s - decision.submitted_s, outcome.ended_s - outcome.started_s

@@ -39,9 +39,9 @@ class DecidedSubmissions(Collection[JobKey]):
         return sum(map(len, self._times.values()))
 
     def as_first_submitted(self, jobs: Sequence[JobRecord]) -> tuple[JobRecord, ...]:
-        """The same jobs, those that were requeued with the submit time under which they were decided.
+        """The same jobs; requeued ones have the submit time under which they were decided.
 
-        A requeue, by an administrator, a preemption or a lost node, gives a job another submit time and leaves the
+        A requeue (by an administrator, a preemption or a lost node) gives a job another submit time and leaves the
         rest. The same record of Slurm gives the same object each time.
         """
         before, self._renamed = self._renamed, {}

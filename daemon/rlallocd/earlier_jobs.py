@@ -95,8 +95,8 @@ class EarlierJobs:
     def collect(self, ask: Ask, config: Config, now_s: float) -> bool:
         """Go on, if it is time. What fails is logged and tried again later. Raises StoreError.
 
-        Returns whether so much older jobs have come that estimates by them are worth making anew: when twice as many
-        days are known, and at the end, but not for jobs that ended too long ago for that.
+        Returns whether enough older jobs are known now to make estimates anew: each time twice as many days are
+        known, and at the end, but not for jobs that ended too long ago to be used.
         """
         if not self._rested.passed(self._wait_s):
             return False
@@ -150,7 +150,7 @@ class EarlierJobs:
     def _add_some(self, call: _Call, config: Config, now_s: float) -> bool:
         """Add a batch of a call's answer, and after the last one how far back all is read.
 
-        Of what the store or the key of the pseudonyms did not take, nothing is lost: the call waits.
+        If the store or the key of the pseudonyms fails, nothing is lost: the call is kept and added later.
         """
         some, rest = call.left[:BATCH], call.left[BATCH:]
         try:

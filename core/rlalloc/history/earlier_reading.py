@@ -9,9 +9,9 @@ from rlalloc.store import History
 IMPORTED: Final = "sacct"
 """Under this name the store keeps until when ``rlalloc history import`` has asked sacct for all there is."""
 EARLIER: Final = "rlallocd back to"
-"""Under this name it keeps how far back rlallocd has."""
+"""Under this name the store keeps how far back rlallocd has read."""
 COLLECTED: Final = "rlallocd"
-"""Under this name it keeps until when it has asked for what ended."""
+"""Under this name the store keeps until when rlallocd has asked for ended jobs."""
 _DAY_S: Final = 86400.0
 _LATE_S: Final = _DAY_S
 """An end may reach slurmdbd late: of what was imported, the last day is read again."""

@@ -21,7 +21,7 @@ class SlurmUnavailable(SlurmError):
 
 
 class AnswerTooLong(SlurmError):
-    """A command printed more than memory is to hold, and was ended."""
+    """A command printed more than its caller wanted, and was ended."""
 
 
 class CommandDied(SlurmUnavailable):
