@@ -67,7 +67,9 @@ def test_each_job_of_the_site_is_added_as_it_ends_or_found_later(
     assert 100 <= (added[str(holds)].node_rss_mib or 0) <= 200  # two tasks of 50 MiB and an interpreter each
 
     rlalloc.stop("rlallocd")
-    rlalloc.write_config(store={"url": f"sqlite:///{rlalloc.site.directory}/store.sqlite.imported"})
+    rlalloc.write_config(
+        store={"url": f"sqlite:///{rlalloc.site.directory}/store.sqlite.imported", "keep_history_days": 90}
+    )
     command: list[str | Path] = [PROGRAM, "history", "import", "--config", rlalloc.config_path]
     day = time.strftime("%Y-%m-%d", time.localtime(began_s - 86400))
     said = rlalloc.site.run([*command, "--create", "--starttime", day])
@@ -75,7 +77,7 @@ def test_each_job_of_the_site_is_added_as_it_ends_or_found_later(
     imported = past_jobs(rlalloc.site.directory / "store.sqlite.imported")
     assert wanted <= imported.keys()
     assert imported[str(other)] == job
-    assert ", 0 of them new" in rlalloc.site.run(command)  # the last day again, and nothing twice
+    assert ", 0 of them new" in rlalloc.site.run(command)  # all of the 90 days, and nothing twice
 
     # An rlallocd that is new here finds what ended before it came, without any command.
     _end_earlier(rlalloc, other, days=1.2)
