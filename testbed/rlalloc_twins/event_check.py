@@ -31,7 +31,14 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
     before, after = twin.events.get(number), job.events.get(number)
     if before is None or after is None:
         return before is after
-    looks = (_kinds, _is_late, _tasks_in_other_states, _is_too_late_for_nodes, _is_held_by_slurm)
+    looks = (
+        _kinds,
+        _is_late,
+        _tasks_in_other_states,
+        _is_too_late_for_nodes,
+        _is_held_by_slurm,
+        _has_cpus_of_a_refused_update,
+    )
     return all(look(before, twin) == look(after, job) for look in looks)
 
 
@@ -127,6 +134,21 @@ def _is_held_by_slurm(happened: Happened, job: TwinJob) -> bool:
     failed = any("(failed)" in fields.get("Dependency", "") for fields in job.records)
     changed = any(each.updates for each in job.decisions)
     return failed and not changed and any("JobHeldAdmin" in state for state in happened.states)
+
+
+def _has_cpus_of_a_refused_update(happened: Happened, job: TwinJob) -> bool:
+    """Whether the job is left with the CPUs of an update that slurmctld refused.
+
+    22.05 refuses NumNodes=2 for a waiting job of one task, but doubles its NumCPUs all the same. With
+    --hint=nomultithread, the job then waits for ever (seen without rlalloc). Where rlalloc gives a job its request
+    back later, its CPUs are those of the request again.
+    """
+    restored = any(
+        update.state == "restored" and update.at_s > happened.at_s
+        for each in job.decisions
+        for update in each.updates
+    )
+    return "Node count specification invalid" in happened.said and not restored
 
 
 def _kinds(happened: Happened, _: TwinJob) -> frozenset[str]:

@@ -248,6 +248,38 @@ def test_nodes_that_a_user_named_for_a_job_that_had_just_started_are_not_compare
     assert "Invalid node name" in texts(floor(waiting, without, NODES_NAMED))[0]
 
 
+MORE_NODES = msgspec.structs.replace(
+    PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("NumNodes=2",)),)),)
+)
+DOUBLED = Happened(("PENDING JobHeldUser",), 1, "Node count specification invalid for job 21", 4.0)
+TWICE = msgspec.structs.replace(REQUEST, cpus_per_task=2 * REQUEST.cpus_per_task)
+
+
+def test_cpus_that_slurm_adds_with_a_refused_update_are_not_compared_where_the_request_came_back() -> None:
+    without = job_without(events={0: DOUBLED}, tasks={"": ended(TWICE)})
+    restored = job_with(REQUEST, events={0: DOUBLED}, decisions=job_with(SMALLER).decisions)
+    restored = msgspec.structs.replace(
+        restored,
+        decisions=tuple(
+            msgspec.structs.replace(
+                each, updates=tuple(msgspec.structs.replace(update, state="restored") for update in each.updates)
+            )
+            for each in restored.decisions
+        ),
+    )
+    assert texts(floor(restored, without, MORE_NODES)) == []
+    untouched = job_with(REQUEST, events={0: DOUBLED}, decisions=())
+    assert "it was given" in texts(floor(untouched, without, MORE_NODES))[0]
+
+
+def test_a_job_that_had_started_when_the_same_update_came_is_not_compared() -> None:
+    running = Happened(("PENDING None",), 1, "Requested operation not supported on this system for job 11", 4.0)
+    without = job_without(events={0: running})
+    stuck = job_with(REQUEST, events={0: DOUBLED}, decisions=(), tasks={}, stuck="Reservation")
+    assert texts(floor(stuck, without, MORE_NODES)) == []
+    assert "it waited for Reservation" in texts(floor(stuck, job_without(events={0: DOUBLED}), MORE_NODES))[0]
+
+
 RELEASED = msgspec.structs.replace(
     PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("release", 3.0, ()),)),)
 )
