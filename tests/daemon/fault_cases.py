@@ -145,12 +145,20 @@ AT_ONCE: Final = (
     Fault("the site's job_submit.lua rewrites the update", {}, ("restored",), options=("--job-name=rewritten",)),
 )
 
-REQUEUED: Final = (
+REQUEUED: Final = (  # it has had its wait, so the added nice is taken back
     Fault(
-        "it starts and is requeued before the update", {"update1": 'requeued; real "$@"'}, ("begun",), UNTIL_REQUEUED
+        "it starts and is requeued before the update",
+        {"update1": 'requeued; real "$@"'},
+        ("begun",),
+        UNTIL_REQUEUED,
+        nice=0,
     ),
     Fault(
-        "it starts and is requeued after the update", {"update1": 'real "$@"; requeued'}, ("begun",), UNTIL_REQUEUED
+        "it starts and is requeued after the update",
+        {"update1": 'real "$@"; requeued'},
+        ("begun",),
+        UNTIL_REQUEUED,
+        nice=0,
     ),
 )
 
