@@ -25,7 +25,7 @@ from rlallocd.journal_entries import added_nice, record_before, restoration_of, 
 from rlallocd.node_demands import names_in
 from rlallocd.slurm import JobRecord, UpdatePlan
 from rlallocd.update_plans import clears_node_list, has_own_terms
-from rlallocd.verification import Verification, changed_by_others, verify_pending, verify_started
+from rlallocd.verification import Verification, changed_by_others, has_type, verify_pending, verify_started
 
 
 class _Term(NamedTuple):
@@ -110,10 +110,13 @@ def verify_kept(job: JobRecord, application: Application, kept: Kept) -> Verific
 
 
 def verify_kept_as_started(job: JobRecord, application: Application) -> Verification:
-    """Likewise for a job that runs or has run."""
+    """Likewise for a job that runs or has run. Where only a type was chosen, the nodes that it leaves out tell."""
     kept = kept_changes(application, job)
     before = record_before(application) if kept is None else kept.record
-    return verify_started(job, application.original, application.intended, before)
+    found = verify_started(job, application.original, application.intended, before)
+    if found.verdict == "as decided" and not has_type(job, application.intended):
+        return Verification("as submitted", "")
+    return found
 
 
 def _may_stay(name: str, value: float, others: tuple[float, ...], before: JobRecord) -> bool:

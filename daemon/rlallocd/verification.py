@@ -80,7 +80,7 @@ def verify_pending(
 
 
 def has_type(job: JobRecord, size: Allocation) -> bool:
-    """Whether a pending job leaves out the nodes that it is to leave out for the type that was chosen, if one was."""
+    """Whether a job leaves out the nodes that it is to leave out for the type that was chosen, if one was."""
     return size.gpu_type is None or names_in(job.excluded_nodes) == names_in(size.gpu_type.excluded_nodes)
 
 

@@ -11,6 +11,7 @@ from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import Decision, JobHistory
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate
+from rlallocd.changes_of_others import verify_kept_as_started
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.job_tag import read_tag
 from rlallocd.journal_entries import entry_of, restorations_for, update_for, verify
@@ -279,6 +280,13 @@ def test_the_nodes_that_are_left_out_are_read_back(excluded: str, verdict: str) 
     finding = verify(applied_to(new_job(), excluded), entry)
     assert finding.verdict == verdict
     assert ("leaves out the nodes" in finding.text) == (verdict != "as decided")
+
+
+@pytest.mark.parametrize(("excluded", "verdict"), [("v[1-3],x1", "as decided"), ("x1", "as submitted")])
+def test_a_job_that_starts_while_its_type_is_taken_back_has_its_request(excluded: str, verdict: str) -> None:
+    entry = msgspec.structs.replace(entry_of(*decision_with(CHOSEN)), state="restoring")
+    started = msgspec.structs.replace(applied_to(new_job(), excluded), state="RUNNING")
+    assert verify_kept_as_started(started, entry).verdict == verdict
 
 
 def test_a_user_who_leaves_out_other_nodes_meanwhile_is_noticed() -> None:
