@@ -78,10 +78,10 @@ def _lines_of(chapter: Chapter, running: str) -> Lines:
         yield "re-decision", f"while pending; predicted to save {decision.predicted_gain:.0%} of the job's cost"
     yield "expected run", _run_time_line(decision)
     yield from _observation_lines(chapter)
-    if decision.shares is not None and decision.log_probability is not None:
-        shares = decision.shares
+    if (shares := decision.shares) is not None:
         sizes = f"GPU {shares.gpu:.3f}, CPU {shares.cpu:.3f}, memory {shares.mem:.3f}"
-        yield "shares", f"{sizes}, urgency {shares.urgency:.3f}; log-probability {decision.log_probability:.3f}"
+        drawn = "" if decision.log_probability is None else f"; log-probability {decision.log_probability:.3f}"
+        yield "shares", f"{sizes}, urgency {shares.urgency:.3f}{drawn}"
         yield "policy", decision.policy_version or "-"
     if decision.nice is not None and decision.patience_s is not None:
         falls = f"decays to 0 within {duration(decision.patience_s)} of waiting"
