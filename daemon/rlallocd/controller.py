@@ -15,12 +15,7 @@ from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import (
-    Candidate,
-    find_candidates,
-    find_deferred,
-    is_left_to_decide,
-)
+from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.daemon_state import FAILURES
 from rlallocd.decided_submissions import DecidedSubmissions

@@ -7,31 +7,42 @@ since the job may start much later: what it is on is not changed.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
 
+from rlalloc.job import Allocation
 from rlallocd.limits.binding_limits import Binding, Ceiling
 from rlallocd.limits.size_change import BILLING, Change
+from rlallocd.slurm import JobRecord
 
 _TIMES_MINUTES: Final = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMins")
 
 
 class Claims(NamedTuple):
-    """What other jobs of the same user or account wait for.
+    """The sizes that other jobs of the same user or account wait for. GPUs and shards are all ``gres``."""
 
-    ``minutes`` are the minutes of their time limits times each TRES, by name; GPUs and shards are all ``gres``.
-    """
+    sizes: Sequence[Allocation | JobRecord] = ()
 
-    gpus: int = 0
-    minutes: Mapping[str, int] = {}
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return sum(size.gpus for size in self.sizes)
 
     def minutes_of(self, tres: str) -> int:
-        """The minutes times one TRES, whatever the type of GPU."""
-        return self.minutes.get(tres.partition("/")[0], 0)
+        """The minutes of all time limits times one TRES, whatever the type of GPU."""
+        count = _COUNTS.get(tres.partition("/")[0])
+        return 0 if count is None else math.ceil(sum(count(size) * (size.time_limit_s // 60) for size in self.sizes))
 
 
+_COUNTS: Final[Mapping[str, Callable[[Allocation | JobRecord], float]]] = {
+    "gres": attrgetter("gpus"),
+    "cpu": attrgetter("cpus"),
+    "mem": attrgetter("mem_mib"),
+    "node": attrgetter("nodes"),
+}
 NO_CLAIMS: Final = Claims()
 
 

@@ -1,7 +1,6 @@
 """Whether a user could have had a decided allocation: all limits of a site, for one job. Pure functions."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -94,25 +93,19 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
 
 def _claims(job: JobRecord, site: SiteView, limits: SiteLimits) -> Claims:
     """What other jobs of the user or account wait for, or got since the use was read."""
-    others = (
-        each
-        for each in site.jobs
-        if (each.user == job.user or each.account == job.account)
-        and each.job_id != job.job_id
-        and each.is_shard == job.is_shard
-        and (
-            (each.pending and each.reason not in _NOT_NOW)
-            or (each.running and each.started_s >= math.floor(limits.read_s))
-        )
+    return Claims(
+        [
+            site.granted.get(each.job_id) or each
+            for each in site.jobs
+            if (each.user == job.user or each.account == job.account)
+            and each.job_id != job.job_id
+            and each.is_shard == job.is_shard
+            and (
+                (each.pending and each.reason not in _NOT_NOW)
+                or (each.running and each.started_s >= math.floor(limits.read_s))
+            )
+        ]
     )
-    minutes: Counter[str] = Counter()
-    gpus = 0
-    for each in others:
-        size = site.granted.get(each.job_id) or each
-        gpus += size.gpus
-        counts = {"gres": size.gpus, "cpu": size.cpus, "mem": math.ceil(size.mem_mib), "node": size.nodes}
-        minutes.update({tres: count * (size.time_limit_s // 60) for tres, count in counts.items()})
-    return Claims(gpus, minutes)
 
 
 def _capacity(nodes: Sequence[NodeRecord]) -> dict[str, int]:
