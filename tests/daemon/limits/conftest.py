@@ -80,7 +80,7 @@ def timed_jobs(limited_site: LimitedSite) -> dict[str, int]:
     jobs = {
         "longer": site.sbatch(work, user=WORKER, options=["--time=1"]),
         "control": site.sbatch(work, user=WORKER, options=["--time=1"]),
-        "signal": site.sbatch(trap, user=WORKER, options=["--time=1", "--signal=B:USR1@270"]),
+        "signal": site.sbatch(trap, user=WORKER, options=["--time=1", "--signal=B:USR1@240"]),
     }
     site.wait_for_states([jobs["control"]], {"RUNNING"}, timeout_s=120)
     site.run(["scontrol", "update", f"JobId={jobs['control']}", "TimeLimit=1"])
