@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
+NOTES = sorted(ROOT.glob("research/notes/*.md"))
 CODE_BLOCK = re.compile(r"^```[\s\S]*?^```$|^(?:    |\t)(?! *[-|0-9]).*$", re.MULTILINE)
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 SOURCE_PATH = re.compile(
@@ -40,7 +41,7 @@ def links_of(document: Path) -> Iterator[tuple[str, Path, str]]:
             yield link, (document.parent / path).resolve() if path else document, anchor
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", DOCUMENTS + NOTES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     dead = [link for link, target, _ in links_of(document) if not target.exists()]
     assert not dead
@@ -73,6 +74,14 @@ def test_every_page_is_within_two_clicks_of_the_readme() -> None:
     first = {target for _, target, _ in links_of(ROOT / "README.md")}
     second = {target for page in first if page.suffix == ".md" for _, target, _ in links_of(page)}
     assert not set(DOCS.rglob("*.md")) - first - second
+
+
+def test_every_note_of_an_experiment_is_listed_and_named_by_its_results() -> None:
+    """The results stand in the site and in the packages, which have no research/: they name the file."""
+    assert NOTES
+    assert not set(NOTES) - {target for _, target, _ in links_of(ROOT / "research" / "README.md")}
+    for note in NOTES:
+        assert f"`{note.relative_to(ROOT)}`" in (DOCS / "results" / note.name).read_text(encoding="utf-8")
 
 
 def test_every_picture_is_shown() -> None:
