@@ -40,8 +40,8 @@ def history_evaluate(
 
     A prediction uses only jobs that had ended when the job was submitted. Figures leave out the first fifth.
     """
+    from rlalloc.past_job import in_order_of_submission
     from rlalloc.run_times.evaluation import MOMENTS, Evaluation, evaluate
-    from rlalloc.run_times.job_facts import in_order_of_submission
     from rlalloc.run_times.training import LearningSettings
 
     tally = ReadTally()

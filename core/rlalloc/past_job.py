@@ -2,9 +2,12 @@
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+
+from rlalloc.run_times.job_facts import JobFacts
 
 ENDED_STATES: Final = frozenset(
     {
@@ -48,14 +51,12 @@ class Allotted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     slowdown: float = 1.0
 
 
-class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What accounting keeps of a job, or of one task of an array.
+class PastJob(JobFacts, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What accounting keeps of a job, or of one task of an array, with what was known when it was submitted.
 
-    ``job_id`` is the one that users see (``7``, ``7_3``). Times are seconds since the epoch; memory is in MiB, of all
-    nodes together; ``max_rss_mib`` is the largest peak of one task, as sacct has it. ``state`` is Slurm's
-    (``COMPLETED``, ``TIMEOUT``, …). ``script`` is the fingerprint of its batch script, ``job_class`` what kind of LLM
-    job it is (``train``, ``finetune``, ``serve``); both are empty where rlalloc.lua did not tag it.
-    ``limit_s`` is the time limit as submitted, where that is known, None where there was none.
+    ``job_id`` is the one that users see (``7``, ``7_3``). Times are seconds since the epoch; memory is in MiB;
+    ``max_rss_mib`` is the largest peak of one task, as sacct has it. ``state`` is Slurm's (``COMPLETED``,
+    ``TIMEOUT``, …). ``script`` and ``job_class`` are empty where rlalloc.lua did not tag it.
 
     The size is the one that its user asked for; where rlalloc had changed it, it ran in ``allotted``.
     ``node_rss_mib`` bounds from above what its processes held at once on any of its nodes; None where sacct does not
@@ -63,23 +64,10 @@ class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """
 
     job_id: str
-    user: str
-    submitted_s: float
     started_s: float
     ended_s: float
     state: str
-    nodes: int
-    cpus: int
-    gpus: int = 0
-    mem_mib: float = 0.0
-    limit_s: float | None = None
     eligible_s: float | None = None
-    account: str = ""
-    partition: str = ""
-    qos: str = ""
-    name: str = ""
-    script: str = ""
-    job_class: str = ""
     max_rss_mib: float | None = None
     cpu_s_used: float | None = None
     node_rss_mib: float | None = None
@@ -111,3 +99,14 @@ def checked(job: PastJob) -> PastJob:
         raise ValueError(f"{job.job_id[:32]!r} is not a job's id")
     too_long = {name: value[:most] for name, most in _LONGEST.items() if len(value := getattr(job, name)) > most}
     return msgspec.structs.replace(job, **too_long) if too_long else job
+
+
+def can_be_learned(job: PastJob) -> bool:
+    """Whether a past job says how long it ran: it began, and its times are in order."""
+    times = (job.submitted_s, job.started_s, job.ended_s)
+    return all(map(math.isfinite, times)) and 0.0 <= job.started_s <= job.ended_s
+
+
+def in_order_of_submission(jobs: Iterable[PastJob]) -> list[PastJob]:
+    """Return the jobs that can be learned from, by submission."""
+    return sorted(filter(can_be_learned, jobs), key=lambda job: job.submitted_s)

@@ -14,7 +14,7 @@ from rlalloc.history.pseudonyms import Pseudonyms
 from rlalloc.job import Allocation
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate
-from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.store import Store
 from rlalloc.view import slowdown
 from rlallocd.job_tag import has_note, read_tag
@@ -152,7 +152,7 @@ class ExpectedRunTimes:
             if not self._predictor.learn(now_s):
                 return
             requests = {key: _size(job) for key, job in jobs.items()} | self._originals(jobs)
-            facts = [facts_of(self._named(as_past_job(job, requests[key]))) for key, job in jobs.items()]
+            facts = [self._named(as_past_job(job, requests[key])) for key, job in jobs.items()]
             estimates = self._predictor.estimate(facts, now_s)
         except Exception as err:  # noqa: BLE001 (an estimate is never worth a cycle, and LightGBM may fail in any way)
             self._counters["run_times_unknown"] += len(jobs)

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from rlalloc.job import Allocation
 from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.speed.profile_file import Profile
 from rlalloc.speed.profiled_speeds import named_for
 from rlalloc.usage.family_kills import FamilyKills
@@ -67,7 +66,7 @@ class KnownUsage:
         profile = named_for(self._profiles(), job.user, job.name)
         profiled = None if profile is None else floors_of_profile(profile, request, usage.rules.memory_margin)
         try:
-            facts = facts_of(self._named(as_past_job(job, request)))
+            facts = self._named(as_past_job(job, request))
         except Exception as err:  # noqa: BLE001 (a missing key for pseudonyms, say: no job is to wait for it)
             self._counters["usage_unknown"] += 1
             _log.warning("cannot tell what jobs like job %d used, it is not trimmed: %s", job.job_id, err)

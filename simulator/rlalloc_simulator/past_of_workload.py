@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from rlalloc.past_job import PastJob
+from rlalloc.past_job import PastJob, in_order_of_submission
 from rlalloc.run_time import RunTimeEstimate
-from rlalloc.run_times.job_facts import facts_of, in_order_of_submission
 from rlalloc.run_times.predictor import RunTimePredictor, within_limit
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.replay import submissions
@@ -68,7 +67,7 @@ def estimates_by_model(known: Remembered) -> Estimates:
     rolling = predict_in_time_order(runs, first, TRAININGS, LearningSettings(), lambda _what, _done: None)
     seconds = np.exp2(np.clip(rolling.quantiles, 0.0, 40.0)).tolist()
     by_id = {
-        job.job_id: within_limit(RunTimeEstimate(low, median, high, "model of past jobs"), facts_of(job))
+        job.job_id: within_limit(RunTimeEstimate(low, median, high, "model of past jobs"), job)
         for job, (low, median, high) in zip(ran[first:], seconds, strict=True)
     }
     return [by_id.get(str(number), estimate) for number, estimate in enumerate(estimates_from_past(known))]

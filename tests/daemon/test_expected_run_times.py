@@ -13,7 +13,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.history.pseudonyms import Pseudonyms
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate
-from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.store import Store
 from rlalloc.view import slowdown
 from rlallocd.expected_run_times import ExpectedRunTimes, named_by
@@ -209,7 +209,7 @@ def test_past_jobs_and_jobs_in_the_queue_have_the_same_names(
         nodes=1,
         cpus=1,
     )
-    disguised = facts_of(Pseudonyms(section.key_file).of(past))
+    disguised = Pseudonyms(section.key_file).of(past)
     assert (facts.user, facts.account, facts.name) == (disguised.user, disguised.account, disguised.name)
     assert facts.user != job.user
     missing = HistorySection(pseudonymize=True, key_file=tmp_path / "nowhere" / "history.key")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.run_times import given_answers
-from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.run_times.recent_runs import FEATURES
 from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
 from rlalloc.store import Store
@@ -56,7 +56,7 @@ def test_like_jobs_answer_and_before_any_ended_nothing_is_known(
 ) -> None:
     monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
     predictor = SitePredictor(store, tmp_path / "run_times")
-    facts = facts_of(past(99, 1.0))
+    facts = past(99, 1.0)
     assert estimates(predictor, [facts]) == [None]
     store.history.add([past(number, 500.0) for number in range(3)])
     (known,) = estimates(predictor, [facts])
@@ -73,7 +73,7 @@ def test_like_jobs_answer_and_before_any_ended_nothing_is_known(
 
 def test_what_ended_long_ago_is_not_read(store: Store, tmp_path: Path) -> None:
     store.history.add([past(number, 500.0, NOW_S - site_predictor.PAST_S - 1.0) for number in range(3)])
-    assert estimates(SitePredictor(store, tmp_path / "run_times"), [facts_of(past(99, 1.0))]) == [None]
+    assert estimates(SitePredictor(store, tmp_path / "run_times"), [past(99, 1.0)]) == [None]
 
 
 def test_a_long_history_is_read_over_several_looks(
@@ -83,7 +83,7 @@ def test_a_long_history_is_read_over_several_looks(
     monkeypatch.setattr(site_predictor, "MOST_A_LOOK", 4)
     store.history.add([past(number, 500.0, NOW_S - 100.0 + number // 3) for number in range(10)])
     predictor = SitePredictor(store, tmp_path / "run_times")
-    facts = facts_of(past(99, 1.0))
+    facts = past(99, 1.0)
     looks = [
         (known.source.split()[0], predictor.all_read)
         for _ in range(4)
@@ -98,7 +98,7 @@ def test_a_job_that_ends_in_the_future_hides_none(
 ) -> None:
     monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
     predictor = SitePredictor(store, tmp_path / "run_times")
-    facts = facts_of(past(99, 1.0))
+    facts = past(99, 1.0)
     store.history.add([past(0, 900.0, NOW_S + 86_400.0)])
     assert estimates(predictor, [facts]) == [None]
     store.history.add([past(number, 500.0) for number in range(1, 4)])
@@ -113,7 +113,7 @@ def test_reading_again_takes_nothing_away(store: Store, tmp_path: Path, monkeypa
     monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
     store.history.add([past(number, 500.0, NOW_S - 100.0 + number) for number in range(10)])
     predictor = SitePredictor(store, tmp_path / "run_times")
-    facts = facts_of(past(99, 1.0))
+    facts = past(99, 1.0)
     for _ in range(4):
         estimates(predictor, [facts])
     store.history.add([past(10, 500.0, NOW_S - 1000.0)])  # imported: it ended before those
@@ -137,7 +137,7 @@ def test_older_jobs_that_come_later_are_taken_up_without_a_day_s_wait(
     monkeypatch.setattr(site_predictor, "MOST_A_LOOK", 4)
     store.history.add([past(number, 500.0) for number in range(3)])
     predictor = SitePredictor(store, tmp_path / "run_times")
-    facts = facts_of(past(99, 1.0))
+    facts = past(99, 1.0)
     known = [source for _ in range(2) for source in estimates(predictor, [facts])]
     assert not predictor.knows_older(NOW_S)
     store.history.add([past(number, 500.0, NOW_S - 1000.0) for number in range(3, 9)])
@@ -166,7 +166,7 @@ def test_older_jobs_are_not_forgotten_where_no_model_can_be_looked_for(
                 predictor.knows_older(NOW_S)
             assert predictor.learn(NOW_S)
     assert [predictor.knows_older(NOW_S) for _ in range(3)] == [False, True, False]
-    (known,) = predictor.estimate([facts_of(past(99, 1.0))], NOW_S)
+    (known,) = predictor.estimate([past(99, 1.0)], NOW_S)
     assert known.source.startswith("9 ")
 
 
@@ -187,7 +187,7 @@ def test_what_a_model_is_off_by_is_learned_and_kept_when_all_is_read_again(
     monkeypatch.setattr(site_predictor, "newest_model", lambda _directory: AlwaysFourMinutes())
     predictor = SitePredictor(store, tmp_path / "run_times")
     jobs = [past(number, 8192.0, NOW_S - 100.0 + number) for number in range(20)]
-    new = msgspec.structs.replace(facts_of(jobs[0]), submitted_s=NOW_S)
+    new = msgspec.structs.replace(jobs[0], submitted_s=NOW_S)
 
     def median_s() -> float:
         known = estimates(predictor, [new])[0]
@@ -198,7 +198,7 @@ def test_what_a_model_is_off_by_is_learned_and_kept_when_all_is_read_again(
     store.history.add(jobs)
     assert median_s() == 256.0  # those were asked about by nobody
     later = [past(number, 8192.0, NOW_S - 70.0 + number) for number in range(20, 40)]
-    estimates(predictor, [facts_of(job) for job in later])
+    estimates(predictor, later)
     store.history.add(later)
     learned_s = median_s()
     assert learned_s > 1024.0
@@ -215,7 +215,7 @@ class Restarts:
         self.before = self.started()
         estimates(self.before, [])
         self.answered = [past(number, 8192.0, NOW_S - 70.0 + number) for number in range(40)]
-        estimates(self.before, [facts_of(job) for job in self.answered])
+        estimates(self.before, self.answered)
         store.history.add(self.answered[:30])
         estimates(self.before, [])
         self.before.keep()
@@ -226,7 +226,7 @@ class Restarts:
 
     @property
     def new(self) -> JobFacts:
-        return msgspec.structs.replace(facts_of(self.answered[0]), submitted_s=NOW_S)
+        return msgspec.structs.replace(self.answered[0], submitted_s=NOW_S)
 
     def answer(self, predictor: SitePredictor) -> RunTimeEstimate:
         (known,) = estimates(predictor, [self.new])
@@ -247,7 +247,7 @@ def test_after_a_restart_the_quantiles_are_those_without_one(restarts: Restarts,
     assert restarts.answer(after) == restarts.answer(restarts.before)
     assert restarts.answer(after).median_s > 1024.0
     assert restarts.file.stat().st_mode & 0o777 == 0o600
-    estimates(after, [facts_of(job) for job in restarts.answered])  # the queue is seen anew
+    estimates(after, restarts.answered)  # the queue is seen anew
     store.history.add(restarts.answered[30:])
     learned = restarts.answer(restarts.before)
     assert restarts.answer(after) == learned
@@ -258,7 +258,7 @@ def test_after_a_restart_the_quantiles_are_those_without_one(restarts: Restarts,
 def test_an_end_in_the_future_does_not_stop_the_learning(restarts: Restarts, store: Store) -> None:
     """Such an end is left by a clock that was ahead for a while."""
     ahead = past(100, 256.0, time.time() + 1e8)
-    estimates(restarts.before, [facts_of(ahead)])
+    estimates(restarts.before, [ahead])
     restarts.before._known.predictor.ended(ahead)
     before = restarts.before._known.predictor.given.mix.table()[1].copy()
     store.history.add(restarts.answered[30:])
@@ -320,7 +320,7 @@ def test_a_file_that_cannot_be_written_harms_nothing(restarts: Restarts, caplog:
 def test_a_task_of_an_array_runs_until_it_leaves_the_queue(store: Store, tmp_path: Path) -> None:
     """Its past job has another id (7_1): nothing else would say that it ended."""
     predictor = SitePredictor(store, tmp_path / "run_times")
-    facts = facts_of(past(99, 1.0))
+    facts = past(99, 1.0)
     estimates(predictor, [])
     for _ in range(2):
         predictor.runs("8", facts, NOW_S)
@@ -341,7 +341,7 @@ def test_what_past_jobs_used_is_learned_with_them(store: Store, tmp_path: Path) 
         ]
     )
     predictor = SitePredictor(store, tmp_path / "run_times", rules=TrimmingSection(exceeded=0.02))
-    facts = facts_of(msgspec.structs.replace(past(999, 1.0), mem_mib=9000.0))
+    facts = msgspec.structs.replace(past(999, 1.0), mem_mib=9000.0)
     estimates(predictor, [facts])
     floor = predictor.usage.floors(facts).node_mib
     assert floor is not None

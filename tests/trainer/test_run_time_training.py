@@ -10,7 +10,6 @@ import pytest
 from rlalloc.errors import StoreMissing
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import REMAINING_PARTS
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.run_times.model_files import load_model, read_run_time_manifest
 from rlalloc.run_times.predictor import RunTimePredictor
 from rlalloc.run_times.recent_runs import RecentRuns
@@ -40,7 +39,7 @@ def test_a_model_that_beats_the_baselines_is_stored(tmp_path: Path) -> None:
     recent = RecentRuns()
     for job in sorted(jobs, key=lambda job: job.ended_s):
         recent.add(job)
-    estimates = RunTimePredictor(recent, load_model(folder)).estimate([facts_of(job) for job in jobs], 1.8e9)
+    estimates = RunTimePredictor(recent, load_model(folder)).estimate(jobs, 1.8e9)
     inside = [estimate.low_s <= job.run_s <= estimate.high_s for estimate, job in zip(estimates, jobs, strict=True)]
     assert 0.7 <= np.mean(inside) <= 0.95
 

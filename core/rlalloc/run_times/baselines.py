@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.run_times.job_facts import JobFacts
 
 LIMIT: Final = "limit x median use"
 LAST_TWO: Final = "mean of the user's last two"
@@ -32,11 +32,10 @@ class SimplePredictors:
 
     def add(self, job: PastJob) -> None:
         """Note that a job ended; jobs are to be added in the order of their ends."""
-        facts = facts_of(job)
         self._of_user.setdefault(job.user, deque(maxlen=5)).append(job.run_s)
-        self._alike.setdefault(_kind(facts), deque(maxlen=5)).append(job.run_s)
-        if facts.limit is not None:
-            use = job.run_s / facts.limit
+        self._alike.setdefault(_kind(job), deque(maxlen=5)).append(job.run_s)
+        if job.limit is not None:
+            use = job.run_s / job.limit
             self._uses.append(use)
             insort(self._sorted_uses, use)
             if len(self._uses) > USES:

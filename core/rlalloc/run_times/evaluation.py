@@ -12,7 +12,6 @@ from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate, expected_remaining_s, remaining_quantiles_s
 from rlalloc.run_times.baselines import BASELINES, MIX, SimplePredictors
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.run_times.predictor import within_limit
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.replay import Report, submissions
@@ -110,10 +109,10 @@ def remaining_figures(
     started_s, ended_s = (np.array([getattr(job, name) for job in jobs]) for name in ("started_s", "ended_s"))
     seconds = np.exp2(np.clip(quantiles, 0.0, 40.0)).tolist()
     estimates = [
-        within_limit(RunTimeEstimate(low_s, median_s, high_s, PREDICTOR, (low, high)), facts_of(job))
+        within_limit(RunTimeEstimate(low_s, median_s, high_s, PREDICTOR, (low, high)), job)
         for job, (low_s, median_s, high_s), (low, high) in zip(jobs, seconds, parts.tolist(), strict=True)
     ]
-    limits_s = [facts_of(job).limit or 0.0 for job in jobs]
+    limits_s = [job.limit or 0.0 for job in jobs]
     predicted_s, actual_s = [], []
     span_s = max(ended_s.max() - started_s.min(), 1.0)
     running_on_average = max((ended_s - started_s).sum() / span_s, 1.0)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
-from rlalloc.past_job import PastJob
+from rlalloc.past_job import PastJob, can_be_learned
 from rlalloc.run_times.bursts import Burst, Bursts
 from rlalloc.run_times.expert_mix import ANSWERS, COLUMNS, ExpertMix
-from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.run_times.recent_runs import Key, user_and_alike
 
 MOST_ANSWERS: Final = 50_000
@@ -71,8 +71,7 @@ class GivenAnswers:
 
     def ended(self, job: PastJob) -> None:
         """Learn from a job's end, once: past jobs are read again every day, and after a restart."""
-        facts = facts_of(job)
-        answers = self._answers.get(_submission(facts))
+        answers = self._answers.get(_submission(job))
         if self._until_s > time.time():  # a clock was ahead: else no end before that one would count
             self._until_s, self._at_end = -math.inf, set()
         told_before = job.ended_s < self._until_s or (job.ended_s == self._until_s and job.job_id in self._at_end)
@@ -81,7 +80,7 @@ class GivenAnswers:
                 self._until_s, self._at_end = job.ended_s, set()
             self._at_end.add(job.job_id)
             log_run = math.log2(max(job.run_s_as_requested, 1.0))
-            self.mix.learn(user_and_alike(facts), answers, facts.submitted_s, log_run)
+            self.mix.learn(user_and_alike(job), answers, job.submitted_s, log_run)
             self.changes += 1
 
     def packed(self, *, pseudonyms: bool) -> bytes:

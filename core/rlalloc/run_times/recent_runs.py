@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of, family_name
+from rlalloc.past_job import PastJob, can_be_learned
+from rlalloc.run_times.job_facts import JobFacts, family_name
 
 RECENT: Final = 20
 """So many of a group's last runs count."""
@@ -131,10 +131,9 @@ class RecentRuns:
         self._forget(job.job_id)
         if not can_be_learned(job):
             return
-        facts = facts_of(job)
         log_run = _log2_s(job.run_s_as_requested)
-        log_use = math.nan if facts.limit is None else log_run - _log2_s(facts.limit)
-        for place in enumerate(_keys(facts)):
+        log_use = math.nan if job.limit is None else log_run - _log2_s(job.limit)
+        for place in enumerate(_keys(job)):
             if place[1] is None:
                 continue
             group = self._groups.pop(place, None) or Group()

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
 
 Report = Callable[[str, float], None]
@@ -31,10 +31,10 @@ def submissions(
         while starts and starts[0][0] <= now_s:
             started_s, other = heapq.heappop(starts)
             if started is not None and jobs[other].ended_s > now_s:
-                started(jobs[other].job_id, facts_of(jobs[other]), started_s)
+                started(jobs[other].job_id, jobs[other], started_s)
         while ends and ends[0][0] <= now_s:
             ended(jobs[heapq.heappop(ends)[1]])
-        yield number, facts_of(job)
+        yield number, job
         heapq.heappush(starts, (job.started_s, number))
         heapq.heappush(ends, (job.ended_s, number))
 

@@ -12,7 +12,6 @@ from rlalloc.past_job import PastJob
 from rlalloc.run_time import PAST_THE_LIMIT_S
 from rlalloc.run_times.bursts import burst_weights
 from rlalloc.run_times.expert_mix import ExpertMix, Groups, answers_of
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns, user_and_alike
 from rlalloc.run_times.relative_times import RELATIVE_FEATURES, relative_to_expected
 from rlalloc.run_times.remaining_parts import remaining_parts
@@ -80,7 +79,7 @@ class RunTimes(msgspec.Struct, frozen=True):
         """Replay jobs, in the order of their submission; ``recent`` is what was known before them."""
         return cls(
             features=features_at_submission(jobs, recent, report),
-            groups=[user_and_alike(facts_of(job)) for job in jobs],
+            groups=[user_and_alike(job) for job in jobs],
             log_runs=np.log2(np.maximum([job.run_s_as_requested for job in jobs], 1.0)),
             submitted_s=np.array([job.submitted_s for job in jobs]),
             ended_s=np.array([job.ended_s for job in jobs]),

@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
+from rlalloc.past_job import PastJob, can_be_learned
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.usage.large_margin import ENOUGH, LargeMargin
 from rlalloc.usage.learned_margin import LearnedMargin
 from rlalloc.usage.like_jobs import KINDS, MOST_GROUPS, MOST_ROWS, Key, LikeJobs, keys_of
@@ -160,29 +160,29 @@ class PastUsage:
         """Note what a job used that ended."""
         if not can_be_learned(job):
             return
-        facts, amounts = facts_of(job), amounts_of(job)
+        amounts = amounts_of(job)
         if not (amounts.node_mib > 0.0 or amounts.cpus_per_gpu > 0.0):
             return
-        groups = self._groups_of(facts)
+        groups = self._groups_of(job)
         memory, cpus = amounts.node_mib, amounts.cpus_per_gpu
         if amounts.whole:
             if memory > 0.0:
                 asked = max(memory, amounts.requested_mib)
-                walk, again = itertools.tee(self._memory.near_to_far(groups, facts, facts.submitted_s))
+                walk, again = itertools.tee(self._memory.near_to_far(groups, job, job.submitted_s))
                 self._memory.learn(walk, memory, asked)
                 if known := _nearest(again)[1]:
-                    self._large.learn(known, memory, asked, _memory_step(facts))
+                    self._large.learn(known, memory, asked, _memory_step(job))
             if cpus > 0.0:
-                walk = self._cpus.near_to_far(groups, facts, facts.submitted_s)
+                walk = self._cpus.near_to_far(groups, job, job.submitted_s)
                 self._cpus.learn(walk, cpus, max(cpus, amounts.requested_cpus_per_gpu))
         else:  # what it used counts only where it is more: it may have ended before its peak
-            if not (memory > 0.0 and self._memory.is_more(groups, facts, memory)):
+            if not (memory > 0.0 and self._memory.is_more(groups, job, memory)):
                 memory = math.nan
-            if not (cpus > 0.0 and self._cpus.is_more(groups, facts, cpus)):
+            if not (cpus > 0.0 and self._cpus.is_more(groups, job, cpus)):
                 cpus = math.nan
             if math.isnan(memory) and math.isnan(cpus):
                 return
-        self._add(facts, amounts._replace(node_mib=memory, cpus_per_gpu=cpus), job.ended_s)
+        self._add(job, amounts._replace(node_mib=memory, cpus_per_gpu=cpus))
 
     def floors(self, facts: JobFacts) -> PastFloors:
         """The floors of a job to come."""
@@ -207,13 +207,13 @@ class PastUsage:
     def _groups_of(self, facts: JobFacts) -> Groups:
         return [None if key is None else self._groups.get((kind, key)) for kind, key in enumerate(keys_of(facts))]
 
-    def _add(self, facts: JobFacts, amounts: Amounts, ended_s: float) -> None:
-        for kind, key in enumerate(keys_of(facts)):
+    def _add(self, job: PastJob, amounts: Amounts) -> None:
+        for kind, key in enumerate(keys_of(job)):
             if key is None:
                 continue
             group = self._groups.pop((kind, key), None) or LikeJobs()
             self._rows -= len(group)
-            group.add(amounts, ended_s)
+            group.add(amounts, job.ended_s)
             self._rows += len(group)
             self._groups[kind, key] = group  # the last in the dict is the one that changed last
             while len(self._groups) > MOST_GROUPS or self._rows > MOST_ROWS:

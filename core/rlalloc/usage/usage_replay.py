@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from rlalloc.past_job import Allotted, PastJob
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.usage.family_kills import FamilyKills, Kill
 from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.trimming_rules import TrimmingSection
@@ -149,7 +148,7 @@ class UsageReplay:
         asked_mib, asked_cpus = job.mem_mib / max(1, job.nodes), job.cpus / (job.gpus or max(1, job.nodes))
         node_mib, cpus = asked_mib, asked_cpus
         if self._kills.in_force(job.user, job.name, self._rules.least_jobs) is None:
-            floors = self.usage.floors(facts_of(job))
+            floors = self.usage.floors(job)
             if floors.node_mib is not None:
                 unit = _MIB_PER_GIB * max(1, job.gpus // max(1, job.nodes))
                 node_mib = min(asked_mib, math.ceil(floors.node_mib.amount / unit) * unit)

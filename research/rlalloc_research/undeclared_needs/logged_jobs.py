@@ -15,8 +15,7 @@ import msgspec
 
 from rlalloc.errors import HistoryError
 from rlalloc.history import ReadTally, read_file
-from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import in_order_of_submission
+from rlalloc.past_job import PastJob, in_order_of_submission
 
 NODE_GPUS: Final = 8
 _USERS_OF_A_VC: Final = 25

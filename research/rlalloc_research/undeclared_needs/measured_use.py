@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.history import ReadTally, read_file
-from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import in_order_of_submission
+from rlalloc.past_job import PastJob, in_order_of_submission
 
 NODE_PROCESSORS: Final = 12
 """Of most nodes of UniLu Gaia in 2014."""

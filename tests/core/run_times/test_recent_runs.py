@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlalloc.past_job import Allotted, PastJob
 from rlalloc.run_times import recent_runs
-from rlalloc.run_times.job_facts import NAME_LENGTH, JobFacts, facts_of, family_name
+from rlalloc.run_times.job_facts import NAME_LENGTH, JobFacts, family_name
 from rlalloc.run_times.recent_runs import FEATURES, RECENT, RecentRuns
 
 FACTS = JobFacts(
@@ -135,13 +135,6 @@ def test_no_name_or_number_is_too_odd(name: str, user: str, size: int, limit_s: 
     assert not np.isinf(row).any()
 
 
-def test_facts_of_a_past_job() -> None:
-    job = past_job(64.0, account="lab", partition="gpu", qos="high", script="ab12", job_class="serve")
-    facts = facts_of(job)
-    for field in JobFacts.__struct_fields__:
-        assert getattr(facts, field) == getattr(job, field)
-
-
 def test_memory_is_bounded_over_all_kinds_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job of its own user, name, script and size is the worst case; the cap is scaled down and up again."""
     monkeypatch.setattr(recent_runs, "MOST_GROUPS", 2000)
@@ -153,7 +146,7 @@ def test_memory_is_bounded_over_all_kinds_together(monkeypatch: pytest.MonkeyPat
                 recent.add(
                     past_job(60.0, user=f"user{number}", account=f"a{number}", script=f"s{number}", cpus=number)
                 )
-        recent.features([facts_of(past_job(60.0, user=f"user{number}")) for number in range(600)], 90_000.0)
+        recent.features([past_job(60.0, user=f"user{number}") for number in range(600)], 90_000.0)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
 from rlalloc.run_times.relative_times import RELATIVE_FEATURES, relative_to_expected
 from tests.core.run_times.synthetic_site import synthetic_jobs
@@ -15,7 +14,7 @@ def test_where_all_takes_eight_times_as_long_only_what_is_expected_differs() -> 
     recent = RecentRuns()
     for job in jobs:
         recent.add(job)
-    features = recent.features([facts_of(job) for job in jobs], jobs[-1].ended_s)
+    features = recent.features(jobs, jobs[-1].ended_s)
     assert not np.isnan(features[:, FEATURES.index("limit")]).all()
     statistics = ("limit", "last", "one_before", "mean_of_2", "median_of_5", "_mean", "shortest", "longest")
     longer = features.copy()

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlalloc.past_job import PastJob
+from rlalloc.past_job import PastJob, in_order_of_submission
 from rlalloc.run_time import REMAINING_PARTS
 from rlalloc.run_times.baselines import SimplePredictors
 from rlalloc.run_times.evaluation import (
@@ -16,7 +16,6 @@ from rlalloc.run_times.evaluation import (
     remaining_figures,
     simple_predictions,
 )
-from rlalloc.run_times.job_facts import facts_of, in_order_of_submission
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
 from rlalloc.run_times.replay import submissions
 from rlalloc.run_times.run_time_model import Misses, calibrated, conformal_offsets
@@ -63,7 +62,7 @@ def test_at_a_submission_exactly_the_jobs_that_ended_are_known() -> None:
     jobs = synthetic_jobs(200)
     ended: list[PastJob] = []
     for number, facts in submissions(jobs, ended.append):
-        assert facts == facts_of(jobs[number])
+        assert facts == jobs[number]
         assert {job.job_id for job in ended} == {
             job.job_id for job in jobs[:number] if job.ended_s <= facts.submitted_s
         }
@@ -174,10 +173,10 @@ def test_simple_predictors() -> None:
     simple = SimplePredictors()
     for job in jobs:
         simple.add(job)
-    seconds = np.exp2(simple.predict(facts_of(jobs[0])))
+    seconds = np.exp2(simple.predict(jobs[0]))
     # Uses are .2, .25, .6; the last two took 600 and 500 s; those with the limit of 1000 s took 200 and 600 s.
     np.testing.assert_allclose(seconds, [250.0, 550.0, 400.0, (250.0 * 400.0 * 500.0) ** (1 / 3)])
-    np.testing.assert_allclose(np.exp2(simple.predict(facts_of(second))), [3600.0 * 4 * 0.25] * 4)
+    np.testing.assert_allclose(np.exp2(simple.predict(second)), [3600.0 * 4 * 0.25] * 4)
 
 
 def test_figures() -> None:

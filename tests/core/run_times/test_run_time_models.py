@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.run_time import PAST_THE_LIMIT_S, REMAINING_PARTS
-from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.run_times.model_files import (
     KEPT,
     RunTimeManifest,
@@ -60,7 +60,7 @@ def test_a_stored_model_answers_the_same(model: RunTimeModel, tmp_path: Path) ->
     folder = save_model(tmp_path, model, MANIFEST)
     found = load_model(folder)
     assert found.offsets == model.offsets
-    features = ENDED.features([facts_of(job) for job in JOBS], NOW_S)
+    features = ENDED.features(JOBS, NOW_S)
     np.testing.assert_array_equal(found.raw(features), model.raw(features))
     manifest = read_run_time_manifest(folder)
     assert (manifest.inputs, manifest.evaluation) == (FEATURES, MANIFEST.evaluation)
@@ -116,7 +116,7 @@ def test_a_model_of_a_version_without_the_relative_median_answers(model: RunTime
     (folder / "manifest.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, files=files)))
     found = newest_model(tmp_path)
     assert found is not None
-    features = ENDED.features([facts_of(job) for job in JOBS], NOW_S)
+    features = ENDED.features(JOBS, NOW_S)
     alone, both = found.raw(features), model.raw(features)
     assert np.isfinite(alone).all()
     assert not np.array_equal(alone[:, 1], both[:, 1])
@@ -136,12 +136,12 @@ def test_offsets_of_an_older_build(model: RunTimeModel, tmp_path: Path, parts: l
     assert found is not None
     assert found.offsets.low == (-0.25 if parts in (None, [0.1, 0.9]) else -1.0)
     assert found.offsets.remaining_parts == REMAINING_PARTS
-    assert RunTimePredictor(ENDED, found).estimate([facts_of(JOBS[0])], NOW_S)
+    assert RunTimePredictor(ENDED, found).estimate([JOBS[0]], NOW_S)
 
 
 def test_a_model_answers_for_every_job(model: RunTimeModel) -> None:
     predictor = RunTimePredictor(ENDED, model)
-    facts = [facts_of(job) for job in JOBS[:50]]
+    facts = JOBS[:50]
     estimates = predictor.estimate(facts, NOW_S)
     errors = [
         abs(math.log2(estimate.median_s / job.run_s)) for estimate, job in zip(estimates, JOBS[:50], strict=True)
@@ -162,14 +162,14 @@ def test_what_a_model_is_off_by_is_learned_from_its_own_answers_once(model: RunT
     def median_s(predictor: RunTimePredictor, user: str = job.user) -> float:
         """Of a job in a fresh queue, so that only what was learned from answers differs."""
         predictor.recent = ENDED
-        facts = msgspec.structs.replace(facts_of(job), submitted_s=NOW_S - 1.0, user=user)
+        facts = msgspec.structs.replace(job, submitted_s=NOW_S - 1.0, user=user)
         return predictor.estimate([facts], NOW_S)[0].median_s
 
     others, before = median_s(first, "somebody"), median_s(first)
     ends = []
     for number in range(12):
         now_s = NOW_S + 1000.0 * number
-        facts = msgspec.structs.replace(facts_of(job), submitted_s=now_s)
+        facts = msgspec.structs.replace(job, submitted_s=now_s)
         answered = first.estimate([facts], now_s)[0].median_s
         ends.append(msgspec.structs.replace(job, submitted_s=now_s, started_s=now_s, ended_s=now_s + 8 * before))
         first.recent = RecentRuns()
@@ -208,7 +208,7 @@ def test_without_a_model_the_nearest_like_jobs_answer() -> None:
     predictor = RunTimePredictor(ENDED)
     known = next(
         facts
-        for facts in map(facts_of, JOBS)
+        for facts in JOBS
         if (group := predictor.recent.group("user_name_limit_size", facts)) is not None and group.runs >= 3
     )
 

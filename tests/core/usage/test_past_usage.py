@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from rlalloc.past_job import Allotted, PastJob
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.usage import past_usage
 from rlalloc.usage.like_jobs import LikeJobs
 from rlalloc.usage.past_usage import NOTHING_KNOWN, PastUsage
@@ -53,7 +52,7 @@ def past(number: int, **changes: object) -> list[PastJob]:
 
 
 def test_a_floor_is_what_like_jobs_used_and_the_margins() -> None:
-    floors = after(*past(120)).floors(facts_of(later(200)))
+    floors = after(*past(120)).floors(later(200))
     assert floors.node_mib is not None
     assert floors.cpus_per_gpu is not None
     assert floors.node_mib.amount == pytest.approx(50 * GIB * 1.1)
@@ -62,11 +61,11 @@ def test_a_floor_is_what_like_jobs_used_and_the_margins() -> None:
 
 
 def test_too_thin_a_past_gives_no_floor() -> None:
-    assert after().floors(facts_of(LIKE)) == NOTHING_KNOWN
+    assert after().floors(LIKE) == NOTHING_KNOWN
     # Four like jobs are not enough, nor are like jobs where no margin could be learned.
-    assert after(*past(4)).floors(facts_of(LIKE)) == NOTHING_KNOWN
-    assert after(*past(40)).floors(facts_of(LIKE)) == NOTHING_KNOWN
-    assert after(*past(120, node_rss_mib=None, cpu_s_used=None)).floors(facts_of(LIKE)) == NOTHING_KNOWN
+    assert after(*past(4)).floors(LIKE) == NOTHING_KNOWN
+    assert after(*past(40)).floors(LIKE) == NOTHING_KNOWN
+    assert after(*past(120, node_rss_mib=None, cpu_s_used=None)).floors(LIKE) == NOTHING_KNOWN
 
 
 def of_families(number: int, jobs: int, *, spread: float = 0.0) -> list[PastJob]:
@@ -90,7 +89,7 @@ def test_of_few_like_jobs_a_margin_of_their_own_is_learned(jobs: int) -> None:
     usage = after(*of_families(120, jobs + 1))
     for job in past(jobs, user="new", account="new", partition="new"):
         usage.add(job)
-    floor = usage.floors(facts_of(later(0, user="new", account="new", partition="new"))).node_mib
+    floor = usage.floors(later(0, user="new", account="new", partition="new")).node_mib
     assert floor is not None
     assert (floor.kind, floor.jobs) == ("script_and_size", jobs)
     assert floor.amount == pytest.approx(50 * GIB * 1.1)
@@ -100,7 +99,7 @@ def test_where_small_families_change_their_needs_nothing_is_trimmed_to_them() ->
     """The last job of two families in three uses twice or three times as much as the two before it."""
     new = {"user": "new", "account": "new", "partition": "new"}
     usage = after(*of_families(200, 3, spread=1.0), *past(2, **new))
-    floor = usage.floors(facts_of(later(0, **new))).node_mib
+    floor = usage.floors(later(0, **new)).node_mib
     assert floor is None or floor.amount > 2.9 * 50 * GIB
 
 
@@ -115,7 +114,7 @@ def test_cpus_may_be_exceeded_more_often_than_memory() -> None:
         )
         for each in range(400)
     ]
-    floors = after(*jobs, rules=rules).floors(facts_of(later(500)))
+    floors = after(*jobs, rules=rules).floors(later(500))
     assert floors.cpus_per_gpu is not None
     assert floors.cpus_per_gpu.amount == pytest.approx(2.0 * 1.25)
     assert floors.node_mib is None or floors.node_mib.amount > 99 * GIB
@@ -123,7 +122,7 @@ def test_cpus_may_be_exceeded_more_often_than_memory() -> None:
 
 def test_a_need_that_one_job_in_fifty_has_is_known() -> None:
     jobs = [later(each, node_rss_mib=(100 if each % 50 == 25 else 50) * GIB) for each in range(149)]
-    floor = after(*jobs).floors(facts_of(later(200))).node_mib
+    floor = after(*jobs).floors(later(200)).node_mib
     assert floor is not None
     assert floor.amount >= 100 * GIB
 
@@ -131,17 +130,17 @@ def test_a_need_that_one_job_in_fifty_has_is_known() -> None:
 def test_only_what_had_ended_at_a_submission_is_scored() -> None:
     """A hundred jobs at once say nothing of what is known at the next submission."""
     at_once = [msgspec.structs.replace(LIKE, job_id=str(number)) for number in range(200)]
-    assert after(*at_once).floors(facts_of(later(1))) == NOTHING_KNOWN
+    assert after(*at_once).floors(later(1)) == NOTHING_KNOWN
 
 
 def test_the_margin_grows_where_jobs_go_beyond_what_like_jobs_used() -> None:
     varied = [later(number, node_rss_mib=50 * GIB * (1 + number % 7 / 3)) for number in range(120)]
-    steady, unsteady = (after(*jobs).floors(facts_of(later(200))).node_mib for jobs in (past(120), varied))
+    steady, unsteady = (after(*jobs).floors(later(200)).node_mib for jobs in (past(120), varied))
     assert steady is not None
     assert unsteady is not None
     assert unsteady.amount >= 150 * GIB
     jumping = [later(number, node_rss_mib=50 * GIB * (4 if number % 24 == 23 else 1)) for number in range(240)]
-    jumped = after(*jumping).floors(facts_of(later(300))).node_mib
+    jumped = after(*jumping).floors(later(300)).node_mib
     assert jumped is None or jumped.amount >= 200 * GIB
 
 
@@ -149,7 +148,7 @@ def test_a_family_that_jumps_is_trimmed_where_it_asks_for_far_more() -> None:
     """One job in 150 uses five times as much, too many for the learned margin."""
     jobs = [later(each, node_rss_mib=(20 if each % 150 == 75 else 4) * GIB) for each in range(900)]
     usage = after(*jobs, rules=TrimmingSection())
-    floor, of_little = (usage.floors(facts_of(later(950, mem_mib=gib * GIB))).node_mib for gib in (256, 32))
+    floor, of_little = (usage.floors(later(950, mem_mib=gib * GIB)).node_mib for gib in (256, 32))
     assert floor is not None
     assert floor.amount == 52 * GIB  # 2.5 times 20 GiB, in whole GiB for each of four GPUs
     assert floor.margin == pytest.approx(1.6)
@@ -158,7 +157,7 @@ def test_a_family_that_jumps_is_trimmed_where_it_asks_for_far_more() -> None:
 
 def test_a_job_that_asks_for_more_than_any_like_it_gets_as_much_more() -> None:
     usage = after(*past(120))
-    usual, more = (usage.floors(facts_of(later(200, mem_mib=gib * GIB))).node_mib for gib in (256, 512))
+    usual, more = (usage.floors(later(200, mem_mib=gib * GIB)).node_mib for gib in (256, 512))
     assert usual is not None
     assert more is not None
     assert more.amount == pytest.approx(2 * usual.amount)
@@ -171,7 +170,7 @@ def test_with_other_gpus_on_a_node(gpus: int, gib: float) -> None:
     group.add(amounts_of(LIKE), LIKE.ended_s)
     if gpus == 6:
         group.add(amounts_of(msgspec.structs.replace(LIKE, gpus=8)), LIKE.ended_s)
-    assert max(group.memory(facts_of(later(1, gpus=gpus)))) == pytest.approx(gib * GIB, rel=0.01)
+    assert max(group.memory(later(1, gpus=gpus))) == pytest.approx(gib * GIB, rel=0.01)
 
 
 def test_how_far_that_is_off_is_learned() -> None:
@@ -181,7 +180,7 @@ def test_how_far_that_is_off_is_learned() -> None:
         later(number, script="", gpus=(gpus := sizes[number % 4]), node_rss_mib=12 * GIB * gpus)
         for number in range(400)
     ]
-    floor = after(*jobs).floors(facts_of(later(500, script="", gpus=16))).node_mib
+    floor = after(*jobs).floors(later(500, script="", gpus=16)).node_mib
     assert floor is None or floor.amount >= 12 * GIB * 16
 
 
@@ -192,10 +191,10 @@ def test_a_run_that_was_cut_short_counts_only_where_it_used_more(state: str) -> 
         "ended_s": LIKE.started_s + 86_400.0 * 150 + 300.0,
         "started_s": LIKE.started_s + 86_400.0 * 150,
     }
-    before = after(*past(120)).floors(facts_of(later(200))).node_mib
+    before = after(*past(120)).floors(later(200)).node_mib
     for used, factor in ((5 * GIB, 1.0), (100 * GIB, 2.0)):
         cut = msgspec.structs.replace(later(150), node_rss_mib=used, cpu_s_used=None, **short)
-        floor = after(*past(120), cut).floors(facts_of(later(200))).node_mib
+        floor = after(*past(120), cut).floors(later(200)).node_mib
         assert before is not None
         assert floor is not None
         assert floor.amount >= factor * before.amount * 0.999
@@ -205,7 +204,7 @@ def test_a_job_that_ran_out_of_memory_is_taken_to_need_what_its_user_asked_for()
     had = Allotted(nodes=1, cpus=64, gpus=4, mem_mib=60 * GIB, limit_s=None)
     killed = later(150, state="OUT_OF_MEMORY", allotted=had, node_rss_mib=59 * GIB)
     assert amounts_of(killed).node_mib == 256 * GIB
-    floor = after(*past(120), killed).floors(facts_of(later(200))).node_mib
+    floor = after(*past(120), killed).floors(later(200)).node_mib
     assert floor is None or floor.amount >= 256 * GIB
 
 

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from rlalloc.consent import NO_CONSENT
-from rlalloc.run_times.job_facts import facts_of
 from rlalloc.usage.past_bounds import PAST_JOBS, KnownNeeds, with_past_needs
 from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.trimming_rules import DEFAULT_RULES
@@ -58,7 +57,7 @@ def test_bounds_are_those_of_the_daemon_after_the_same_past(declared: float) -> 
         for job in by_end:
             if job.ended_s <= mine.submitted_s:
                 usage.add(job)
-        needs = KnownNeeds(usage.floors(facts_of(mine)))
+        needs = KnownNeeds(usage.floors(mine))
         expected = with_past_needs(plain.bounds, plain.request, plain.directives, NO_CONSENT, needs)
         assert known[number].bounds == expected
         trimmed += expected.cpus_per_gpu.minimum_from == PAST_JOBS

@@ -9,9 +9,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from rlalloc.past_job import PastJob
+from rlalloc.past_job import PastJob, in_order_of_submission
 from rlalloc.run_times.evaluation import BLOCKS, PREDICTOR, Evaluation, compared
-from rlalloc.run_times.job_facts import in_order_of_submission
 from rlalloc.run_times.model_files import RunTimeManifest, save_model
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
