@@ -6,7 +6,7 @@ import pytest
 from rlalloc.heuristics import Ordered, as_requested
 from rlalloc.heuristics.known_gain import COMING
 from rlalloc_research.price_check.forced_sizes import RetakenDecision, retaken_decisions
-from rlalloc_research.price_check.prediction_errors import chosen_gain, part_rows, price_rows, rank_correlation
+from rlalloc_research.price_check.prediction_errors import chosen_gain, part_rows, price_rows
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, with_late_decisions, with_urgency
 from tests.simulator.engine.by_hand import job, site, size
 
@@ -67,12 +67,6 @@ def test_a_choice_saves_what_came_of_it() -> None:
     saved, _, promised = chosen_gain([decision], 0.0)
     assert saved == pytest.approx(decision.sizes[0].came.total_s - best.came.total_s)
     assert promised == pytest.approx(decision.sizes[0].predicted.total_s - best.predicted.total_s)
-
-
-def test_ranks_of_ties_are_their_mean() -> None:
-    assert rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 4.0, 9.0])) == pytest.approx(1.0)
-    assert rank_correlation(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])) == pytest.approx(0.866, abs=1e-3)
-    assert np.isnan(rank_correlation(np.array([1.0, 1.0]), np.array([1.0, 2.0])))
 
 
 def test_the_command_prints_every_part() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlalloc.past_job import PastJob
+from rlalloc.rank_correlation import rank_correlation
 
 QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 _CLASSES_OF_GPUS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -28,9 +29,8 @@ class HistorySummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a history. Quantiles are those of QUANTILES.
 
     ``over_asking`` is limit over run time, of jobs that have a limit and ran for a second at least.
-    ``rank_correlation`` (Spearman's) is
-    of limit and run time, None where it cannot be computed. Waits begin when a job becomes eligible, where that is
-    known, else with its submission; there are none in a log without waits.
+    ``rank_correlation`` (Spearman's) is of limit and run time, None where it cannot be computed. Waits begin when a
+    job becomes eligible, where that is known, else with its submission; there are none in a log without waits.
     """
 
     jobs: int
@@ -112,7 +112,7 @@ def summarize(jobs: Iterable[PastJob]) -> tuple[HistorySummary, Spans]:
         commonest_limit_s=None if commonest is None else float(values[commonest]),
         part_asking_commonest_limit=0.0 if commonest is None else float(counts[commonest] / has_limit.sum()),
         without_limit=int((~has_limit).sum()),
-        rank_correlation=_rank_correlation(spans.limit_s, spans.run_s),
+        rank_correlation=rank_correlation(spans.limit_s, spans.run_s),
         gpu_jobs=gpu_jobs,
         sizes=sizes,
         with_memory_use=known["memory"],
@@ -144,20 +144,3 @@ def _sizes(
         for bound, count, time in zip(bounds, jobs, hours, strict=True)
         if count
     )
-
-
-def _rank_correlation(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float | None:
-    """Spearman's, with the mean rank for ties."""
-    if len(one) < 2:
-        return None
-    first, second = _ranks(one), _ranks(other)
-    if not first.std() or not second.std():
-        return None
-    return float(np.corrcoef(first, second)[0, 1])
-
-
-def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    mean: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[places]
-    return mean

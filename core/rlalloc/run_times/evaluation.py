@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
+from rlalloc.rank_correlation import rank_correlation
 from rlalloc.run_time import RunTimeEstimate, expected_remaining_s, remaining_quantiles_s
 from rlalloc.run_times.baselines import BASELINES, MIX, SimplePredictors
 from rlalloc.run_times.predictor import within_limit
@@ -145,12 +146,7 @@ def simple_predictions(jobs: Sequence[PastJob]) -> NDArray[np.float64]:
 
 def figures_of(predicted: NDArray[np.float64], actual: NDArray[np.float64], coverage: float | None = None) -> Figures:
     """Return the figures of predictions of at least one job, log2 of seconds."""
-    from scipy.stats import rankdata
-
-    ranks = np.stack([rankdata(predicted), rankdata(actual)])
-    spread = ranks.std(axis=1)
-    correlation = 0.0 if not spread.all() else float(np.corrcoef(ranks)[0, 1])
-    return Figures(float(np.abs(predicted - actual).mean()), correlation, coverage)
+    return Figures(float(np.abs(predicted - actual).mean()), rank_correlation(predicted, actual) or 0.0, coverage)
 
 
 def part_of(report: Report, begin: float, end: float) -> Report:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.rank_correlation import rank_correlation
 from rlalloc_research.price_check.forced_sizes import ForcedSize, Parts, RetakenDecision
 
 FloatArray = NDArray[np.float64]
@@ -64,21 +65,8 @@ def _part_row(name: str, part: Callable[[Parts], float], decisions: Sequence[Ret
         return PartRow(name, 0, math.nan, math.nan, math.nan, math.nan)
     predicted_s, came_s = both.mean(axis=0).tolist()
     median_s = float(np.median(np.abs(both[:, 0] - both[:, 1])))
-    return PartRow(name, len(both), predicted_s, came_s, median_s, rank_correlation(both[:, 0], both[:, 1]))
-
-
-def rank_correlation(one: FloatArray, other: FloatArray) -> float:
-    """Spearman's, with mean ranks for ties; NaN where one side is constant."""
-    ranks = [_ranks(one), _ranks(other)]
-    if any(np.ptp(each) == 0.0 for each in ranks):
-        return math.nan
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-
-
-def _ranks(values: FloatArray) -> FloatArray:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    mean_ranks = np.cumsum(counts) - (counts - 1) / 2.0
-    return np.asarray(mean_ranks[place], dtype=np.float64)
+    correlation = rank_correlation(both[:, 0], both[:, 1])
+    return PartRow(name, len(both), predicted_s, came_s, median_s, math.nan if correlation is None else correlation)
 
 
 def price_rows(decisions: Sequence[RetakenDecision]) -> list[PriceRow]:
