@@ -13,10 +13,10 @@ import torch
 from rich.console import Console
 
 from rlalloc.errors import RlallocError
+from rlalloc.progress import ProgressCallback
 from rlalloc_agent.served_policy import load_shipped
 from rlalloc_demo.demo_errors import DemoError
 from rlalloc_simulator.command_line import progress_bar
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.workloads import read_workload
 from rlalloc_validation.real_site import run_real
 from rlalloc_validation.recorded_run import read_run

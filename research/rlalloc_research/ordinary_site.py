@@ -21,6 +21,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.job import Bounds, JobClass
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.past_job import PastJob
+from rlalloc.progress import ProgressCallback
 from rlalloc.script_class import class_of, directive_words
 from rlalloc.script_words import read_long_script
 from rlalloc.usage.past_bounds import with_past_needs
@@ -31,7 +32,6 @@ from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.comparison.worst_users import worst_user
 from rlalloc_simulator.engine import SubmittedJob
 from rlalloc_simulator.past_of_workload import estimates_from_past, needs_from_past, remembered
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import Workload, site_of, submitted_from, with_usual_scheduler
 from rlalloc_trainer.evaluation.scenario_runs import LATE_AFTER_S
 from rlalloc_trainer.evaluation.scenario_weeks import at_load, with_calm_ends

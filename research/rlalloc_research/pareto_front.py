@@ -17,13 +17,13 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.progress import ProgressCallback, part_of
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, Interval, paired_ratio
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback, part_of
 from rlalloc_simulator.training_workloads import TRAINING, VALIDATION, TrainingWorkload, training_workload
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
 from rlalloc_trainer.advantages.weight_relabelling import Draw, always, draw_weights, relabelled_replay

@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 
 from rlalloc.errors import PolicyError
+from rlalloc.progress import ProgressCallback
 from rlalloc_research.parallelism.parallelism_comparison import Compared, ComparisonSettings, compare
 from rlalloc_research.pareto_front import ParetoFront, ParetoFrontSettings, draw_pareto_front, pareto_front
 from rlalloc_simulator.parallel import processes
-from rlalloc_simulator.progress import ProgressCallback
 
 
 def make_pareto_front(

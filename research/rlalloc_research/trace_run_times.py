@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlalloc.past_job import PastJob, in_order_of_submission
+from rlalloc.progress import ProgressCallback
 from rlalloc.run_times.evaluation import BLOCKS, Evaluation, evaluate
 from rlalloc.run_times.training import LearningSettings
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.workloads.readers import FORMATS
 from rlalloc_simulator.workloads.trace_job import TraceJob
 

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
+from rlalloc.progress import ProgressCallback
 from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, paired_ratio
 from rlalloc_simulator.comparison.runner import RunSettings, run_policy
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.training_workloads import TEST, training_workload
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from rlalloc.errors import RlallocError
-from rlalloc_simulator.progress import ProgressCallback
+from rlalloc.progress import ProgressCallback
 
 
 @contextmanager

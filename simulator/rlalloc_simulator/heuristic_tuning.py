@@ -27,12 +27,12 @@ from rlalloc.heuristics import (
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants
+from rlalloc.progress import ProgressCallback
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, FloatArray, Interval, log_ratios, ratio_of
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
 from rlalloc_simulator.training_workloads import TUNING, TrainingWorkload
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from rlalloc_simulator.progress import ProgressCallback
+from rlalloc.progress import ProgressCallback
 from rlalloc_validation.validation_settings import ValidationError
 
 PROGRAM: Final = "slurm_replay"

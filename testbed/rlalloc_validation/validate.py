@@ -9,9 +9,9 @@ import torch
 
 from rlalloc.heuristics import Heuristic
 from rlalloc.policies import Routing
+from rlalloc.progress import ProgressCallback
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.served_policy import load_shipped
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.workloads import Header, WorkloadJob, read_workload, write_workload
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_validation.chaos import Spread, spread_of

@@ -11,6 +11,7 @@ from rlalloc.job import SHARES
 from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.progress import silent
 from rlalloc_agent.actor import Actor
 from rlalloc_research.pareto_front import (
     CONDITIONED,
@@ -22,7 +23,6 @@ from rlalloc_research.pareto_front import (
     site_weights,
 )
 from rlalloc_simulator.comparison.paired_statistics import Interval
-from rlalloc_simulator.progress import silent
 from rlalloc_trainer.advantages.counterfactual import AdvantageSettings
 from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, conditioned_on
 from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac

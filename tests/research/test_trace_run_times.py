@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rlalloc.progress import silent
 from rlalloc.run_times.evaluation import PREDICTOR
 from rlalloc_research.trace_run_times import evaluate_trace
-from rlalloc_simulator.progress import silent
 from tests.core.run_times.synthetic_site import synthetic_jobs
 
 pytestmark = pytest.mark.research

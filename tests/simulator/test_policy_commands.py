@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import REFERENCE_POLICIES
 from rlalloc.heuristics.order import ORDERS, SMALLEST_AREA_FIRST
+from rlalloc.progress import silent
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator import heuristic_tuning as tuning
 from rlalloc_simulator.commands.policy_commands import add_commands
@@ -19,7 +20,6 @@ from rlalloc_simulator.comparison.load_comparison import LOWER_BOUND, Comparison
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_policy
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.heuristic_tuning import TUNABLE, CandidatePolicy, TuningSettings, jct_log_ratios, tune
-from rlalloc_simulator.progress import silent
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
 from rlalloc_simulator.training_workloads import TUNING, training_workload
 from tests.simulator.comparison.example_results import result

@@ -11,9 +11,9 @@ import pytest
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.policies import verify
+from rlalloc.progress import silent
 from rlalloc_simulator.comparison import runner
 from rlalloc_simulator.comparison.runner import Run, run_all
-from rlalloc_simulator.progress import silent
 from rlalloc_simulator.training_workloads import TEST, TrainingWorkload, training_workload
 from rlalloc_trainer.advantages.counterfactual import AdvantageSettings
 from rlalloc_trainer.pipelines import pretrain as module

@@ -9,6 +9,7 @@ import pytest
 
 from rlalloc.errors import StoreMissing
 from rlalloc.past_job import PastJob
+from rlalloc.progress import silent
 from rlalloc.run_time import REMAINING_PARTS
 from rlalloc.run_times.model_files import load_model, read_run_time_manifest
 from rlalloc.run_times.predictor import RunTimePredictor
@@ -16,7 +17,6 @@ from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.run_time_model import Offsets
 from rlalloc.run_times.training import LearningSettings
 from rlalloc.store import Store
-from rlalloc_simulator.progress import silent
 from rlalloc_trainer.commands import train_wiring
 from rlalloc_trainer.pipelines import run_time_training
 from rlalloc_trainer.pipelines.run_time_training import LEAST_PAST_JOBS, learn_run_times

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
+from rlalloc.progress import ProgressCallback, part_of
 from rlalloc.rank_correlation import rank_correlation
 from rlalloc.run_time import RunTimeEstimate, expected_remaining_s, remaining_quantiles_s
 from rlalloc.run_times.baselines import BASELINES, MIX, SimplePredictors
 from rlalloc.run_times.predictor import within_limit
 from rlalloc.run_times.recent_runs import RecentRuns
-from rlalloc.run_times.replay import Report, submissions
+from rlalloc.run_times.replay import submissions
 from rlalloc.run_times.training import LearningSettings, Rolling, RunTimes, predict_in_time_order
 
 PREDICTOR: Final = "predictor"
@@ -73,7 +74,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         return self.error_ratio < 1.0 and self.predictors[PREDICTOR].rank_correlation >= best
 
 
-def evaluate(jobs: Sequence[PastJob], settings: LearningSettings, report: Report, blocks: int = BLOCKS) -> Evaluation:
+def evaluate(
+    jobs: Sequence[PastJob], settings: LearningSettings, report: ProgressCallback, blocks: int = BLOCKS
+) -> Evaluation:
     """Predict all jobs but the first fifth, which are in the order of their submission.
 
     Raises HistoryError where there are fewer than LEAST_JOBS, and PolicyError where LightGBM is missing.
@@ -147,8 +150,3 @@ def simple_predictions(jobs: Sequence[PastJob]) -> NDArray[np.float64]:
 def figures_of(predicted: NDArray[np.float64], actual: NDArray[np.float64], coverage: float | None = None) -> Figures:
     """Return the figures of predictions of at least one job, log2 of seconds."""
     return Figures(float(np.abs(predicted - actual).mean()), rank_correlation(predicted, actual) or 0.0, coverage)
-
-
-def part_of(report: Report, begin: float, end: float) -> Report:
-    """Return a callback for a part of the work: its progress 0 to 1 becomes ``begin`` to ``end`` of the whole."""
-    return lambda what, done: report(what, begin + (end - begin) * done)

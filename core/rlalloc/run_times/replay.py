@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.past_job import PastJob
+from rlalloc.progress import ProgressCallback
 from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
-
-Report = Callable[[str, float], None]
-"""Called with the current step, in words, and the part of the work that is done, 0 to 1."""
 
 
 def submissions(
@@ -39,7 +37,9 @@ def submissions(
         heapq.heappush(ends, (job.ended_s, number))
 
 
-def features_at_submission(jobs: Sequence[PastJob], recent: RecentRuns, report: Report) -> NDArray[np.float32]:
+def features_at_submission(
+    jobs: Sequence[PastJob], recent: RecentRuns, report: ProgressCallback
+) -> NDArray[np.float32]:
     """Return FEATURES of each job when it was submitted, a row each."""
     rows = np.empty((len(jobs), len(FEATURES)), np.float32)
     for number, facts in submissions(jobs, recent.add, recent.started):

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.past_job import PastJob
+from rlalloc.progress import ProgressCallback
 from rlalloc.run_time import PAST_THE_LIMIT_S
 from rlalloc.run_times.bursts import burst_weights
 from rlalloc.run_times.expert_mix import ExpertMix, Groups, answers_of
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns, user_and_alike
 from rlalloc.run_times.relative_times import RELATIVE_FEATURES, relative_to_expected
 from rlalloc.run_times.remaining_parts import remaining_parts
-from rlalloc.run_times.replay import Report, features_at_submission
+from rlalloc.run_times.replay import features_at_submission
 from rlalloc.run_times.run_time_model import (
     NAMES,
     QUANTILES,
@@ -75,7 +76,7 @@ class RunTimes(msgspec.Struct, frozen=True):
     ended_s: NDArray[np.float64]
 
     @classmethod
-    def of(cls, jobs: Sequence[PastJob], recent: RecentRuns, report: Report) -> "RunTimes":
+    def of(cls, jobs: Sequence[PastJob], recent: RecentRuns, report: ProgressCallback) -> "RunTimes":
         """Replay jobs, in the order of their submission; ``recent`` is what was known before them."""
         return cls(
             features=features_at_submission(jobs, recent, report),
@@ -149,7 +150,7 @@ class Rolling(msgspec.Struct, frozen=True):
 
 
 def predict_in_time_order(
-    runs: RunTimes, first: int, blocks: int, settings: LearningSettings, report: Report
+    runs: RunTimes, first: int, blocks: int, settings: LearningSettings, report: ProgressCallback
 ) -> Rolling:
     """Predict jobs from number ``first`` on; before each of ``blocks``, models are learned anew.
 

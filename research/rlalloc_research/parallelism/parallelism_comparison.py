@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.progress import ProgressCallback
 from rlalloc_research.parallelism.fixed_policy import FixedPlans
 from rlalloc_research.parallelism.oracle import Oracle
 from rlalloc_research.parallelism.parallelism_environment import DECISIONS, Step, begin, first_situations
@@ -17,7 +18,6 @@ from rlalloc_research.parallelism.performance_model import FloatArray
 from rlalloc_research.parallelism.sac_learner import SacPlansSettings, learn_sac
 from rlalloc_research.parallelism.tabular_learners import TableSettings, learn_table
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback
 
 Learner = Literal["sarsa", "q-learning", "sac"]
 LEARNERS: Final[tuple[Learner, ...]] = ("sarsa", "q-learning", "sac")

@@ -8,8 +8,8 @@ import msgspec
 
 from rlalloc.heuristics import Heuristic, as_requested, known_gain
 from rlalloc.heuristics.order import Ordered
+from rlalloc.progress import ProgressCallback
 from rlalloc_research.price_check.forced_sizes import RetakenDecision, retaken_decisions
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, with_late_decisions, with_urgency
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 from rlalloc_trainer.evaluation.scenario_runs import LATE_AFTER_S, Extent

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from rlalloc.progress import ProgressCallback
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
 from rlalloc_simulator.comparison.runner import run_policy
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import Workload, site_of, submitted_from
 from rlalloc_simulator.workloads.workload_job import CurveName, Speed, WorkloadJob
 from rlalloc_trainer.evaluation.scenario_weeks import at_load

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rlalloc.progress import ProgressCallback, silent
 from rlalloc.speed.profiled_speeds import shared_belief
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.step_time import FloatArray, log_speed
 from rlalloc_research.speed_model.fitted_prior import fitted_prior
 from rlalloc_research.speed_model.measured_tables import Family, all_families
-from rlalloc_simulator.progress import ProgressCallback, silent
 
 SHARED: Final = (0.0, 0.25, 0.5, 0.75, 0.9)
 _TOLERANCE: Final = 0.05

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlalloc.errors import RlallocError
+from rlalloc.progress import ProgressCallback
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.training_step import CONSTANTS, StepConstants
 from rlalloc.view import slowdown
@@ -19,7 +20,6 @@ from rlalloc_research.speed_model.held_out_speeds import Allowed, HeldOut, cpu_e
 from rlalloc_research.speed_model.layout_scaling import LayoutError, layout_errors
 from rlalloc_research.speed_model.measured_tables import all_families, cpu_sensitivities
 from rlalloc_research.speed_model.speed_picture import draw
-from rlalloc_simulator.progress import ProgressCallback
 
 
 class SpeedTable(NamedTuple):

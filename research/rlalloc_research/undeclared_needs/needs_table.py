@@ -1,16 +1,15 @@
 """One row for each log and each set of assumptions: jobs killed for their memory, and what is given back."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rlalloc.progress import ProgressCallback
 from rlalloc.usage.trimming_rules import TrimmingSection
 from rlalloc.usage.usage_replay import LoggedUse, ReplayFigures, UsageReplay
 from rlalloc_research.undeclared_needs.logged_jobs import LOGS
 from rlalloc_research.undeclared_needs.measured_use import SIZES, measured_jobs, requests_for, with_requests
 from rlalloc_research.undeclared_needs.true_needs import VARIED, TrueNeeds
-
-Report = Callable[[str, float], None]
 
 
 class NeedsRow(NamedTuple):
@@ -22,7 +21,7 @@ class NeedsRow(NamedTuple):
 
 
 def needs_rows(
-    data: Path, logs: tuple[str, ...], last: int, seeds: int, rules: TrimmingSection, report: Report
+    data: Path, logs: tuple[str, ...], last: int, seeds: int, rules: TrimmingSection, report: ProgressCallback
 ) -> Iterator[NeedsRow]:
     """Replay each log under each set of assumptions; the first fifth is not counted. Raises HistoryError."""
     done, all_of = 0, len(logs) * len(VARIED) * seeds
@@ -39,7 +38,7 @@ def needs_rows(
 
 
 def measured_rows(
-    logs: Sequence[Path], last: int, skip: float, rules: TrimmingSection, report: Report
+    logs: Sequence[Path], last: int, skip: float, rules: TrimmingSection, report: ProgressCallback
 ) -> Iterator[NeedsRow]:
     """Replay logs with the use that they measured; the part ``skip`` is not counted. Raises HistoryError."""
     for place, path in enumerate(logs):

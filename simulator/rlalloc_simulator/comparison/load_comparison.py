@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from rlalloc.progress import ProgressCallback
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, paired_ratio
@@ -13,7 +14,6 @@ from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all
 from rlalloc_simulator.jct_lower_bound import mean_jct_bound_s
 from rlalloc_simulator.knowledge import Knowledge
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, site_of, submitted_from, with_urgency
 from rlalloc_simulator.workloads.chosen_limits import Limits, with_limits
 from rlalloc_simulator.workloads.generator import GeneratorSettings, generate

@@ -21,6 +21,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import EXPERTS
 from rlalloc.objective import REWARDS
+from rlalloc.progress import ProgressCallback, silent
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
 from rlalloc_simulator.comparison.moved_submissions import moved
@@ -30,7 +31,6 @@ from rlalloc_simulator.engine import Simulator, SubmittedJob, table_of
 from rlalloc_simulator.knowledge import Knowledge, with_knowledge
 from rlalloc_simulator.objective_costs import KnownBefore, consequences_of, setting_of
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback, silent
 from rlalloc_simulator.report.plugin_metrics import METRICS, mean_costs, measure_further
 from rlalloc_simulator.requeueing import ResizingSimulator
 from rlalloc_simulator.site_from_workload import Workload, with_late_decisions, with_urgency

@@ -9,10 +9,10 @@ import msgspec
 from rlalloc.errors import PolicyError, RlallocError
 from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import policy_named
+from rlalloc.progress import ProgressCallback
 from rlalloc_simulator.comparison.runner import RunSettings, run_simulator
 from rlalloc_simulator.engine import SchedulerParameters, SimulatedSite, SubmittedJob
 from rlalloc_simulator.knowledge import Knowledge, knowledge_named, with_knowledge
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.report.figure_table import Row, rows
 from rlalloc_simulator.report.history import History
 from rlalloc_simulator.report.job_figures import Measures, measure

@@ -10,6 +10,7 @@ import pytest
 
 from rlalloc.heuristics import REFERENCE_POLICIES, Heuristic, Ordered, largest
 from rlalloc.objective import TERM_NAMES
+from rlalloc.progress import silent
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison import runner
@@ -25,7 +26,6 @@ from rlalloc_simulator.comparison.runner import (
 from rlalloc_simulator.comparison.workload_result import UserSum, WorkloadResult
 from rlalloc_simulator.engine import table_of
 from rlalloc_simulator.parallel import processes
-from rlalloc_simulator.progress import silent
 from rlalloc_simulator.requeueing import ResizingSimulator
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload
 from rlalloc_simulator.training_workloads import VALIDATION, TrainingWorkload

@@ -13,9 +13,9 @@ from rich.table import Table
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError
 from rlalloc.last_training import note_training, running_training
+from rlalloc.progress import part_of
 from rlalloc.run_as_owner import run_as_owner_of
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
-from rlalloc_simulator.progress import part_of
 
 app = typer.Typer(
     no_args_is_help=True, help="Make policies: from nothing in the simulator, or from this site's jobs."

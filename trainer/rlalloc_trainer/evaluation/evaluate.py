@@ -9,11 +9,11 @@ import torch
 
 from rlalloc.errors import RlallocError
 from rlalloc.policies import PolicyStore
+from rlalloc.progress import ProgressCallback
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
 from rlalloc_simulator.comparison.runner import RunSettings
 from rlalloc_simulator.knowledge import LEVELS, Knowledge
 from rlalloc_simulator.parallel import processes
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 from rlalloc_trainer.evaluation.compared_policies import BASELINES, SHIPPED, policy_to_compare
 from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts

@@ -9,13 +9,13 @@ import msgspec
 
 from rlalloc.config import DaemonSection
 from rlalloc.past_job import PastJob
+from rlalloc.progress import ProgressCallback
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all, source_digest
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.engine import Simulator, table_of
 from rlalloc_simulator.knowledge import LEVELS, Knowledge, with_knowledge
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import (
     SIMULATED_URGENCY,
     Workload,

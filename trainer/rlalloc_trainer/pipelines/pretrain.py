@@ -16,13 +16,13 @@ import numpy as np
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Manifest, Routing
+from rlalloc.progress import ProgressCallback
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio
 from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap, processes
-from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.training_workloads import TEST, VALIDATION, TrainingWorkload, training_workload
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy

@@ -17,11 +17,11 @@ from rlalloc.errors import MissingInputsError
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.policies import Manifest, PolicyStore, Routing
 from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.progress import ProgressCallback, silent
 from rlalloc.store import Experience, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.parallel import ParallelMap, processes
-from rlalloc_simulator.progress import ProgressCallback, silent
 from rlalloc_simulator.recorded_outcomes import Observed, observed
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.advantages.advantage_scale import size_of

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from rlalloc.past_job import PastJob, in_order_of_submission
+from rlalloc.progress import ProgressCallback, part_of
 from rlalloc.run_times.evaluation import BLOCKS, PREDICTOR, Evaluation, compared
 from rlalloc.run_times.model_files import RunTimeManifest, save_model
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
 from rlalloc.run_times.training import LearningSettings, RunTimes, learn, predict_in_time_order
-from rlalloc_simulator.progress import ProgressCallback, part_of
 
 LEAST_PAST_JOBS: Final = 1000
 JUDGED_PART: Final = 1 / 3

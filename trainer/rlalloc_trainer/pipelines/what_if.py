@@ -16,6 +16,7 @@ from rlalloc.counted import counted
 from rlalloc.job import Allocation, Bounds, Range
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.past_job import PastJob
+from rlalloc.progress import silent
 from rlalloc.speed import PRIOR, SpeedCurve
 from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
@@ -25,7 +26,6 @@ from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.engine import NodeKind, SubmittedJob, UserKind
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import silent
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.truths.scaling_mixture import drawn_speed
 from rlalloc_trainer.evaluation.never_worse import Failure
