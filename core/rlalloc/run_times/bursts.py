@@ -62,13 +62,9 @@ class Bursts:
 def burst_weights(alike: Sequence[Key], submitted_s: Sequence[float]) -> NDArray[np.float64]:
     """Return the weight of each job, in the order of submission: one over the square root of its burst's jobs."""
     latest: dict[Key, tuple[float, int]] = {}
-    bursts: list[int] = []
-    number = -1
-    for key, now_s in zip(alike, submitted_s, strict=True):
-        before_s, burst = latest.get(key, (-math.inf, 0))
-        if now_s - before_s > GAP_S:
-            number += 1
-            burst = number
-        latest[key] = now_s, burst
-        bursts.append(burst)
-    return np.asarray(np.bincount(bursts)[bursts] ** -0.5)
+    first: list[int] = []  # of the burst of each job, the number of the first job
+    for number, (key, now_s) in enumerate(zip(alike, submitted_s, strict=True)):
+        before_s, burst = latest.get(key, (-math.inf, number))
+        first.append(burst if now_s - before_s <= GAP_S else number)
+        latest[key] = now_s, first[-1]
+    return np.asarray(np.bincount(first)[first] ** -0.5)
