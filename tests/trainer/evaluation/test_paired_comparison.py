@@ -52,7 +52,7 @@ def test_conditions_count_alike_however_many_weeks_they_have() -> None:
     both = Comparison(workloads)
     assert [str(condition) for condition in both.conditions] == ["one, history", "one, truth"]
     assert both.ratio(("a", "sizes"), ("b", "sizes")).estimate == pytest.approx(1.0)
-    one = both.ratio(("a", "sizes"), ("b", "sizes"), conditions=both.conditions[:1])
+    one = both.under(both.conditions[0]).ratio(("a", "sizes"), ("b", "sizes"))
     assert (one.estimate, one.low, one.high) == pytest.approx((0.5, 0.5, 0.5))
     assert str(key("one", 0, 0.8).condition) == "one, history at load 0.8"
 
@@ -69,7 +69,7 @@ def test_the_worst_user_of_each_workload_counts() -> None:
     comparison = Comparison(workloads)
     worst = comparison.worst_user(("p", "sizes"), ("q", "sizes"))
     assert worst == pytest.approx((math.sqrt(2.0 * 0.5), 2.0))
-    assert comparison.worst_user(("p", "sizes"), ("q", "sizes"), conditions=[]) is None
+    assert Comparison([]).worst_user(("p", "sizes"), ("q", "sizes")) is None
 
 
 def test_who_ran_less_often_than_as_requested_has_no_worst_user() -> None:

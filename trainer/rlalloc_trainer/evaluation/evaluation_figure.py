@@ -26,8 +26,7 @@ def draw(comparison: Comparison, policy: str) -> bytes:
         names = [name for name, of in comparison.sides if of == setting and name not in (policy, REFERENCE)]
         for place, name in enumerate((policy, *names)):
             ratios = [
-                comparison.ratio((name, setting), same_order(setting), conditions=[condition])
-                for condition in conditions
+                comparison.under(condition).ratio((name, setting), same_order(setting)) for condition in conditions
             ]
             rows = range(len(conditions))
             if name == policy:

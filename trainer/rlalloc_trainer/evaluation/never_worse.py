@@ -77,7 +77,7 @@ def verdicts(comparison: Comparison, policy: str) -> list[Verdict]:
     """Return the verdict on ``policy`` under each condition in each setting."""
     settings = [setting for name, setting in comparison.sides if name == policy]
     return [
-        _verdict(comparison, policy, condition, setting)
+        _verdict(comparison.under(condition), policy, condition, setting)
         for condition in comparison.conditions
         for setting in settings
     ]
@@ -86,12 +86,12 @@ def verdicts(comparison: Comparison, policy: str) -> list[Verdict]:
 def _verdict(comparison: Comparison, policy: str, condition: Condition, setting: Setting) -> Verdict:
     side: Side = (policy, setting)
     against: Side = (REFERENCE, setting)
-    jct = comparison.ratio(side, against, conditions=[condition])
-    p95 = comparison.ratio(side, against, "jct_p95_s", conditions=[condition])
-    killed = comparison.killed_part(side, conditions=[condition])
-    worst = comparison.worst_user(side, against, conditions=[condition])
+    jct = comparison.ratio(side, against)
+    p95 = comparison.ratio(side, against, "jct_p95_s")
+    killed = comparison.killed_part(side)
+    worst = comparison.worst_user(side, against)
     again: Side = (AGAIN, setting)
-    chance = comparison.worst_user(again, against, conditions=[condition]) if again in comparison.sides else None
+    chance = comparison.worst_user(again, against) if again in comparison.sides else None
     worst_user = None if worst is None else worst.usual
     failures = SameOrder(jct=jct, p95=p95, killed=killed, worst_user=worst_user).failures()
     return Verdict(

@@ -6,7 +6,7 @@ resample weeks; seeds of a generated scenario are weeks that share nothing.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -58,34 +58,31 @@ class Comparison:
         """Policies and the settings that they ran in."""
         return tuple(self.workloads[0][1]) if self.workloads else ()
 
-    def ratio(
-        self,
-        side: Side,
-        against: Side,
-        measured: Measured = "jct_s",
-        *,
-        conditions: Iterable[Condition] | None = None,
-    ) -> Interval:
+    def under(self, condition: Condition) -> "Comparison":
+        """Return the part under one of the conditions."""
+        return Comparison([(key, results) for key, results in self.workloads if key.condition == condition])
+
+    def ratio(self, side: Side, against: Side, measured: Measured = "jct_s") -> Interval:
         """Return ``measured`` of ``side`` over that of ``against`` on the same workloads; NaN where there are none.
 
         Of several conditions each counts alike. Raises KeyError for a side that did not run.
         """
         strata: dict[Condition, list[float]] = defaultdict(list)
-        for key, results in self._at(conditions):
+        for key, results in self.workloads:
             one, other = (getattr(results[each], measured) for each in (side, against))
             strata[key.condition].append(math.log(one / other))
         return ratio_of([np.array(values) for values in strata.values()], CONFIDENCE)
 
-    def mean(self, side: Side, measured: Measured, *, conditions: Iterable[Condition] | None = None) -> float:
+    def mean(self, side: Side, measured: Measured) -> float:
         """Return the mean over conditions of the mean over their workloads."""
         values: dict[Condition, list[float]] = defaultdict(list)
-        for key, results in self._at(conditions):
+        for key, results in self.workloads:
             values[key.condition].append(float(getattr(results[side], measured)))
         return float(np.mean([np.mean(each) for each in values.values()])) if values else math.nan
 
-    def killed_part(self, side: Side, *, conditions: Iterable[Condition] | None = None) -> float:
+    def killed_part(self, side: Side) -> float:
         """Return the part of the jobs that were killed for what the policy gave them."""
-        found = [results[side] for _, results in self._at(conditions)]
+        found = [results[side] for _, results in self.workloads]
         return sum(each.killed_by_policy for each in found) / max(1, sum(each.jobs for each in found))
 
     def further(self, side: Side) -> dict[str, float | None]:
@@ -97,9 +94,7 @@ class Comparison:
         means = {name: [np.mean(each) for each in of.values() if each] for name, of in values.items()}
         return {name: float(np.mean(each)) if each else None for name, each in means.items()}
 
-    def worst_user(
-        self, side: Side, against: Side, *, conditions: Iterable[Condition] | None = None
-    ) -> WorstUsers | None:
+    def worst_user(self, side: Side, against: Side) -> WorstUsers | None:
         """Return how the user who fares worst with ``side`` instead of ``against`` fares: mean JCT over mean JCT.
 
         Users are those of a single workload, over its runs with moved submissions. None where nobody has enough jobs,
@@ -107,14 +102,8 @@ class Comparison:
         """
         found = [
             worst.ratio
-            for key, results in self._at(conditions)
+            for key, results in self.workloads
             if results[side].replicates == results[against].replicates
             and (worst := worst_user([(key.week, results[side], results[against])])) is not None
         ]
         return WorstUsers(math.exp(float(np.mean(np.log(found)))), max(found)) if found else None
-
-    def _at(self, conditions: Iterable[Condition] | None) -> Iterable[tuple[WorkloadKey, Results]]:
-        wanted = None if conditions is None else set(conditions)
-        for key, results in self.workloads:
-            if wanted is None or key.condition in wanted:
-                yield key, results

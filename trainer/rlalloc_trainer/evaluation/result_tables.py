@@ -40,7 +40,7 @@ def tables(comparison: Comparison, policy: str) -> list[Table]:
     first = comparison.conditions[0].scenario if comparison.conditions else ""
     levels = [condition for condition in comparison.conditions if condition.scenario == first]
     return [
-        *(_in_full(comparison, condition, setting) for condition in levels for setting in settings),
+        *(_in_full(comparison.under(condition), condition, setting) for condition in levels for setting in settings),
         *(_by_condition(comparison, setting, "jct_s", "mean JCT") for setting in settings),
         *(_by_condition(comparison, setting, "jct_p95_s", "95th percentile of JCT") for setting in settings),
         _bar(verdicts(comparison, policy), policy),
@@ -57,19 +57,19 @@ def same_order(setting: Setting) -> Side:
 def _in_full(comparison: Comparison, condition: Condition, setting: Setting) -> Table:
     rows = []
     own_order: Side = (REFERENCE, "sizes")
-    for side in _sides(comparison, setting, [condition]):
-        worst = comparison.worst_user(side, same_order(setting), conditions=[condition])
+    for side in _sides(comparison, setting):
+        worst = comparison.worst_user(side, same_order(setting))
         rows.append(
             (
                 side[0],
-                str(comparison.ratio(side, same_order(setting), conditions=[condition])),
-                str(comparison.ratio(side, same_order(setting), "jct_p95_s", conditions=[condition])),
-                str(comparison.ratio(side, own_order, conditions=[condition])),
-                f"{comparison.killed_part(side, conditions=[condition]):.2%}",
+                str(comparison.ratio(side, same_order(setting))),
+                str(comparison.ratio(side, same_order(setting), "jct_p95_s")),
+                str(comparison.ratio(side, own_order)),
+                f"{comparison.killed_part(side):.2%}",
                 "-" if worst is None else f"{worst.usual:.2f} ({worst.largest:.1f})",
-                f"{comparison.mean(side, 'jct_s', conditions=[condition]):,.0f}",
-                f"{comparison.mean(side, 'wait_s', conditions=[condition]):,.0f}",
-                f"{comparison.mean(side, 'gpu_use', conditions=[condition]):.2f}",
+                f"{comparison.mean(side, 'jct_s'):,.0f}",
+                f"{comparison.mean(side, 'wait_s'):,.0f}",
+                f"{comparison.mean(side, 'gpu_use'):.2f}",
             )
         )
     columns = (
@@ -92,7 +92,7 @@ def _by_condition(comparison: Comparison, setting: Setting, measured: Measured, 
 
     def ratio(name: str, condition: Condition) -> str:
         against = same_order(setting)
-        return f"{comparison.ratio((name, setting), against, measured, conditions=[condition]).estimate:.3f}"
+        return f"{comparison.under(condition).ratio((name, setting), against, measured).estimate:.3f}"
 
     rows = tuple((str(condition), *(ratio(name, condition) for name in names)) for condition in comparison.conditions)
     return Table(f"{SETTING_NAMES[setting]}: {words} over {REFERENCE} in the same order", ("", *names), rows)
@@ -122,7 +122,7 @@ def _targets(comparison: Comparison, policy: str) -> list[Table]:
 
 
 def _further(comparison: Comparison, setting: Setting) -> Table:
-    figures = {side[0]: comparison.further(side) for side in _sides(comparison, setting, comparison.conditions)}
+    figures = {side[0]: comparison.further(side) for side in _sides(comparison, setting)}
     names = tuple(dict.fromkeys(name for each in figures.values() for name in each))
     rows = []
     for policy, each in figures.items():
@@ -132,11 +132,11 @@ def _further(comparison: Comparison, setting: Setting) -> Table:
     return Table(title, ("policy", *names), tuple(rows))
 
 
-def _sides(comparison: Comparison, setting: Setting, conditions: Sequence[Condition]) -> Sequence[Side]:
+def _sides(comparison: Comparison, setting: Setting) -> Sequence[Side]:
     """Policies that ran in ``setting``, best first."""
 
     def estimate(side: Side) -> float:
-        found = comparison.ratio(side, same_order(setting), conditions=conditions).estimate
+        found = comparison.ratio(side, same_order(setting)).estimate
         return math.inf if math.isnan(found) else found
 
     return sorted((side for side in comparison.sides if side[1] == setting), key=estimate)

@@ -48,7 +48,7 @@ class Target(msgspec.Struct, frozen=True):
 def targets(comparison: Comparison, policy: str) -> list[Target]:
     """Return the targets that the comparison has figures for."""
     return [
-        _target(comparison, policy, wanted, condition)
+        _target(comparison.under(condition), policy, wanted, condition)
         for wanted in _WANTED
         for condition in comparison.conditions
         if condition[:2] == (wanted.scenario, wanted.knowledge)
@@ -59,11 +59,11 @@ def targets(comparison: Comparison, policy: str) -> list[Target]:
 
 def _target(comparison: Comparison, policy: str, wanted: _Wanted, condition: Condition) -> Target:
     side: Side = (policy, wanted.setting)
-    ratio = comparison.ratio(side, (REFERENCE, wanted.against), conditions=[condition])
+    ratio = comparison.ratio(side, (REFERENCE, wanted.against))
     met, figure = ratio.estimate <= wanted.most, str(ratio)
     repaired: Side = (REPAIRED, wanted.setting)
     if repaired in comparison.sides:
-        over = comparison.ratio(side, repaired, conditions=[condition])
+        over = comparison.ratio(side, repaired)
         met, figure = met and over.estimate < 1.0, f"{figure}; over {REPAIRED} {over}"
     order = "the queue's own order" if wanted.against == "sizes" else "the same order"
     words = f"{condition}, {wanted.setting}: at most {wanted.most:g} of as requested in {order}"
