@@ -46,9 +46,7 @@ class ScriptReport(msgspec.Struct, frozen=True):
     mistakes: tuple[str, ...] = ()
 
 
-def report_on(
-    script: bytes, config: Config, gpus_per_node: int | None = None, gpu_type: str | None = None
-) -> ScriptReport:
+def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type: str | None) -> ScriptReport:
     """Read a script as the plugin and the daemon do, by the first rule for its class.
 
     ``gpus_per_node`` None: those of the site's largest node that the job may get. The #SBATCH lines tell the request

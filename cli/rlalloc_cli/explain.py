@@ -50,7 +50,7 @@ def gpus_of_heuristics(chapter: Chapter) -> dict[str, int]:
     return {name: gpus_for(shares.gpu, bounds) for name, shares in chapter.alternatives.items()}
 
 
-def print_story(story: Sequence[Chapter], running: str = "") -> None:
+def print_story(story: Sequence[Chapter], running: str) -> None:
     """Print the story for a person. ``running``: how the job runs now, by the decision in force."""
     for chapter in story:
         _print_chapter(chapter, running if chapter.decision.id == story[-1].in_force else "")

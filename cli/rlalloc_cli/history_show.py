@@ -9,7 +9,7 @@ from rlalloc.local_times import duration, local_time
 from rlalloc_cli.terminal import CONSOLE
 
 
-def print_summary(found: HistorySummary, unread: str = "") -> None:
+def print_summary(found: HistorySummary, unread: str) -> None:
     """Print what the history says; ``unread`` says how far it is read where it is not yet."""
     CONSOLE.print(f"{found.jobs:,} past jobs of {found.users:,} users and {found.accounts:,} accounts")
     CONSOLE.print(f"ended between {local_time(found.first_end_s)} and {local_time(found.last_end_s)}")

@@ -44,7 +44,7 @@ class Consent(msgspec.Struct, frozen=True):
     memory_fixed: bool = False
     states_workers: bool = False
 
-    def allows(self, size: Allocation, request: Allocation, *, any_batch: bool = False) -> bool:
+    def allows(self, size: Allocation, request: Allocation, *, any_batch: bool) -> bool:
         """Whether a size leaves parallelism and global batch as they are; ``any_batch``: the batch may change."""
         if size.gpus % (self.parallel * self.experts):
             return False

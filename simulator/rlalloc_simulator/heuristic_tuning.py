@@ -67,20 +67,17 @@ class Tunable(msgspec.Struct, frozen=True):
         )
 
 
-def _priced(constants: PriceConstants, *, fixed: frozenset[str] = frozenset()) -> Tunable:
-    return Tunable(
-        in_use={name: value for name, value in msgspec.structs.asdict(constants).items() if name not in fixed},
-        policy=lambda values: partial(price_ef, constants=PriceConstants(**values)),
-    )
-
-
+_PRICE_EF: Final = Tunable(
+    in_use={name: value for name, value in msgspec.structs.asdict(TUNED_PRICE).items() if name != "share_power"},
+    policy=lambda values: partial(price_ef, constants=PriceConstants(**values)),
+)
 TUNABLE: Final[Mapping[str, Tunable]] = {
-    "price-ef": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
+    "price-ef": _PRICE_EF,
     "steep-price": Tunable(
         in_use=msgspec.structs.asdict(STEEP_PRICE),
         policy=lambda values: partial(steep_price, constants=SteepConstants(**values)),
     ),
-    f"price-ef{SMALLEST_AREA_FIRST}": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
+    f"price-ef{SMALLEST_AREA_FIRST}": _PRICE_EF,
     "efficiency": Tunable(
         in_use={"threshold": THRESHOLD},
         policy=lambda values: partial(efficiency_threshold, threshold=values["threshold"]),

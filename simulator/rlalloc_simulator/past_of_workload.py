@@ -38,7 +38,7 @@ class Remembered(NamedTuple):
     first: int
 
 
-def remembered(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob] = ()) -> Remembered:
+def remembered(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob]) -> Remembered:
     """Return what accounting has of ``past``, jobs from before the first submission, and of a run as requested."""
     return Remembered(_in_time([*past, *as_requested(site, jobs)]), len(past))
 

@@ -58,7 +58,7 @@ def parsable_lines(report: Report, fields: Sequence[Field]) -> Iterator[str]:
         yield "|".join(text.replace("|", "_") for text in row_of(run, fields))
 
 
-def json_lines(report: Report, more: Mapping[str, object] | None = None) -> Iterator[str]:
+def json_lines(report: Report, more: Mapping[str, object]) -> Iterator[str]:
     """One JSON object, line by line: what was asked, ``runs``, ``totals``, and what ``more`` has."""
     head = {
         "starttime_s": report.span.since_s,
@@ -75,7 +75,7 @@ def json_lines(report: Report, more: Mapping[str, object] | None = None) -> Iter
         before = ","
     yield "],"
     yield f'"totals": {_json(report.totals())}'
-    for name, value in (more or {}).items():
+    for name, value in more.items():
         yield f', "{name}": {_json(value)}'
     yield "}"
 

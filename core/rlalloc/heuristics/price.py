@@ -71,17 +71,15 @@ EQUAL_PARTS: Final = 1.25
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)
 
 
-def expected_cost_s(
-    job: ExpectedJob, allocation: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE
-) -> float:
-    """What a job is expected to cost in ``allocation``, in seconds.
+def expected_cost_s(job: ExpectedJob, allocation: Allocation, view: ClusterView) -> float:
+    """What a job is expected to cost in ``allocation`` by price-EF's constants, in seconds.
 
     w·wait(k) + T(k) + share(k)^β·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
     takes, q the number of other jobs that wait.
     """
     run_s = expected_run_time_s(job, allocation)
-    price_s = constants.price_s(view.dominant_share(allocation), run_s, view.crowd)
-    return float(constants.wait_weight * view.expected_wait_s(allocation) + run_s + price_s)
+    price_s = TUNED_PRICE.price_s(view.dominant_share(allocation), run_s, view.crowd)
+    return float(TUNED_PRICE.wait_weight * view.expected_wait_s(allocation) + run_s + price_s)
 
 
 def of_least_cost(offer: Offer, constants: PriceConstants = TUNED_PRICE) -> int:

@@ -62,9 +62,7 @@ class Importer:
         self._kept_from_s = kept_from_s
         self._disguise = disguise
 
-    def add_file(
-        self, file: BinaryIO, log_format: LogFormat, progress: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def add_file(self, file: BinaryIO, log_format: LogFormat, progress: Callable[[int], None]) -> None:
         """Add an open file's jobs, from where an earlier import stopped; ``progress`` hears how far it is, in bytes.
 
         Raises HistoryError, StoreError.

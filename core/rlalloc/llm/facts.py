@@ -89,6 +89,10 @@ _IN_DEEPSPEED: Final = frozenset({"zero-optimization", "train-micro-batch-size-p
 """Words that only a DeepSpeed configuration has; the script writes it."""
 
 
+_SCRIPT: Final = "script"
+"""Where a fact is from, if a word of the script says it."""
+
+
 def facts_of_words(words: Iterable[str], *, serves: bool = False) -> Facts:
     """Return the facts in words that the submit plugin collected: ``name=value``, ``name``, or a program's name.
 
@@ -97,25 +101,25 @@ def facts_of_words(words: Iterable[str], *, serves: bool = False) -> Facts:
     """
     finder = FactFinder()
     if serves:
-        finder.note("purpose", "serve", "script")
+        finder.note("purpose", "serve", _SCRIPT)
     pairs = [word.partition("=") for word in words]
     of_deepspeed = any(name in _IN_DEEPSPEED for name, _, _ in pairs)
     for name, equals, text in pairs:
         value = text
         if name == "train-batch-size" and of_deepspeed and (batch := read_whole(value)) is not None:
-            finder.note("global_batch", batch, "script")
+            finder.note("global_batch", batch, _SCRIPT)
         if "$" in value:
             value = PLAN_MARK if any(variable in value for variable in OF_THE_PLAN) else UNKNOWN
         option = name.rpartition(".")[2]  # NeMo and verl: model.micro-batch-size
         if option in OPTION_NAMES and (option == name or equals):
-            finder.take(option, value, "script")
+            finder.take(option, value, _SCRIPT)
             continue
         server = next((each for part, each in SERVERS.items() if re.match(rf"{part}(?![a-z0-9])", name)), None)
         if server is not None or name == "serve":
-            finder.note("purpose", "serve", "script")
-            finder.note("framework", server or "vllm", "script")
+            finder.note("purpose", "serve", _SCRIPT)
+            finder.note("framework", server or "vllm", _SCRIPT)
             if equals and name.endswith("serve") and not value.startswith("-"):
-                finder.take("model", value, "script")
+                finder.take("model", value, _SCRIPT)
         else:
             finder.words([name])
     return finder.facts()
@@ -165,7 +169,7 @@ class FactFinder:
         if field not in self.found:
             self.note(field, value, where)
 
-    def words(self, words: Iterable[str], where: str = "script") -> None:
+    def words(self, words: Iterable[str]) -> None:
         """Read the words of one command: ``--name value``, ``--name=value`` and ``name=value``."""
         listed = list(words)
         for number, word in enumerate(listed):
@@ -175,16 +179,15 @@ class FactFinder:
                 if not equals and (not following.startswith("-") or read_whole(following[1:]) is not None):
                     value = following
                 key = key_of(name)
-                self.take(
-                    name, "" if key in FLAGS and read_flag(value) is None and not _known(key, value) else value, where
-                )
+                is_flag = key in FLAGS and read_flag(value) is None and not _known(key, value)
+                self.take(name, "" if is_flag else value, _SCRIPT)
             elif re.match(r"[A-Za-z][\w.\-]*=", word):
                 name, _, value = word.partition("=")
                 tail = name.lower().replace("_", "-").rpartition(".")[2]
                 if len(tail) > 4:
-                    self.take(tail, value, where)
+                    self.take(tail, value, _SCRIPT)
             else:
-                self._program(word, following, where)
+                self._program(word, following)
 
     def config(self, config: Mapping[str, Any], where: str) -> None:
         """Take a Hugging Face style config.json."""
@@ -237,18 +240,18 @@ class FactFinder:
         if "single_device" not in method:
             self.default("zero_stage", 3, where)
 
-    def _program(self, word: str, following: str, where: str) -> None:
+    def _program(self, word: str, following: str) -> None:
         name = word.rpartition("/")[2].lower()
         module = name.partition(".")[0]
         if name in SERVERS or module in SERVERS:
-            self.note("purpose", "serve", where)
-            self.note("framework", SERVERS.get(name) or SERVERS[module], where)
+            self.note("purpose", "serve", _SCRIPT)
+            self.note("framework", SERVERS.get(name) or SERVERS[module], _SCRIPT)
         elif name == "serve" and not following.startswith("-") and self.found.get("framework") == "vllm":
-            self.take("model", following, where)
+            self.take("model", following, _SCRIPT)
         else:
             known = TRAINERS.get(name) or next((each for part, each in TRAINER_PARTS.items() if part in name), None)
             if known is not None and "purpose" not in self.found:
-                self.default("framework", known, where)
+                self.default("framework", known, _SCRIPT)
 
 
 def _known(key: str, value: str) -> bool:

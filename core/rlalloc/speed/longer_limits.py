@@ -37,7 +37,7 @@ def expected_slowdown(
     return ExpectedSlowdown(*_median_and_upper(_fast_part(request), _fast_part(allocation), belief), source)
 
 
-def median_slowdown(request: Allocation, allocation: Allocation, belief: SpeedBelief = PRIOR_BELIEF) -> float:
+def median_slowdown(request: Allocation, allocation: Allocation, belief: SpeedBelief) -> float:
     """Median of the run time under ``allocation`` over that as submitted."""
     return _median_and_upper(_fast_part(request), _fast_part(allocation), belief)[0]
 

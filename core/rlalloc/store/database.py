@@ -30,7 +30,7 @@ class Database:
     a WAL.
     """
 
-    def __init__(self, url: str, *, read_only: bool = False, create: bool = True) -> None:
+    def __init__(self, url: str, *, read_only: bool, create: bool) -> None:
         with _unfit_urls():
             parsed, said_shared = _split_shared(sa.make_url(url))
             self.name = without_secrets(parsed.render_as_string())

@@ -118,7 +118,7 @@ def cpus_per_gpu_used(job: PastJob) -> float | None:
 class UsageReplay:
     """Replays jobs that are in the order of their submission; figures count those from number ``first`` on."""
 
-    def __init__(self, jobs: Sequence[PastJob], truth: Truth, rules: TrimmingSection, first: int = 0) -> None:
+    def __init__(self, jobs: Sequence[PastJob], truth: Truth, rules: TrimmingSection, first: int) -> None:
         self.figures = ReplayFigures()
         self.usage = PastUsage(rules)
         self._jobs = jobs

@@ -75,7 +75,7 @@ def fit_workload(path: Path, output: Path, command: str) -> WorkloadModel:
     return model
 
 
-def generate_workload(name: str, settings: GeneratorSettings, output: Path, limits: Limits = "recorded") -> Summary:
+def generate_workload(name: str, settings: GeneratorSettings, output: Path, limits: Limits) -> Summary:
     """Draw a workload from a model, give it these time limits, and write it. Raises WorkloadError."""
     model = load_model(name)
     load = "" if settings.load is None else f" --load {settings.load:g}"

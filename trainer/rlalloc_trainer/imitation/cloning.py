@@ -5,8 +5,6 @@ distance of its mean shares to the expert's where the critics value the expert's
 follows a poor expert only where it is right.
 """
 
-from collections.abc import Callable
-
 import msgspec
 import numpy as np
 import torch
@@ -40,13 +38,9 @@ class CloningTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def clone(
-    actor: TanhGaussian,
-    demonstrations: Transitions,
-    settings: WarmStart,
-    generator: np.random.Generator,
-    each_step: Callable[[float], None] = lambda _: None,
+    actor: TanhGaussian, demonstrations: Transitions, settings: WarmStart, generator: np.random.Generator
 ) -> None:
-    """Move ``actor``'s mean shares to the demonstrated ones, by their squared distance, which ``each_step`` gets.
+    """Move ``actor``'s mean shares to the demonstrated ones, by their squared distance.
 
     Its deviations are left to training: a deterministic expert would shrink them to 0, and end all exploration.
     """
@@ -60,4 +54,3 @@ def clone(
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-        each_step(loss.item())
