@@ -88,6 +88,14 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus: int
     mem_mib: int
 
+    def holds(self, size: Allocation) -> bool:
+        """Whether it can give a node's part of a size."""
+        return (
+            size.gpus_per_node <= self.gpus
+            and size.cpus_per_node <= self.cpus
+            and size.mem_mib_per_node <= self.mem_mib
+        )
+
 
 def parse_directives(text: str) -> Directives:
     """Read ``key=value`` words, separated by blanks, as in ``gpus=1-8 launch=srun``.
@@ -176,9 +184,9 @@ def _gpu_range(
         return _factor_range(request.gpus, site.gpus_factor, "site")
     moldable = site.moldable
     if moldable.gpus_factor is None or not consent.moldable:
-        return Range(request.gpus, request.gpus, "request", "request")
+        return _as_requested(request.gpus)
     if (consent.batch_sign and not moldable.batch_may_change) or _stays_on_one_node(consent, request):
-        return Range(request.gpus, request.gpus, "request", "request")
+        return _as_requested(request.gpus)
     allowed = _factor_range(request.gpus, moldable.gpus_factor, CONSENT)
     least = request.gpus if consent.shards else allowed.minimum
     most = max(request.gpus, shape.gpus) if consent.one_node else allowed.maximum
@@ -285,7 +293,22 @@ def _per_gpu_range(
         return _raised(allowed, floor, "default" if site_floor is None else "site")
     if site_floor is not None and site_floor < requested:
         return Range(site_floor, requested, "site", "request")
-    return Range(requested, requested, "request", "request")
+    return _as_requested(requested)
+
+
+def _as_requested(amount: float) -> Range:
+    return Range(amount, amount, "request", "request")
+
+
+def rigid_bounds(request: Allocation) -> Bounds:
+    """Return the bounds of a job that may get nothing but what it asked for."""
+    return Bounds(
+        gpus=_as_requested(request.gpus),
+        cpus_per_gpu=_as_requested(request.cpus_per_gpu),
+        mem_mib_per_gpu=_as_requested(request.mem_mib_per_gpu),
+        gpu_counts=(request.gpus,),
+        task_per_gpu=False,
+    )
 
 
 def _raised(bound: Range, floor: float, floor_from: str) -> Range:

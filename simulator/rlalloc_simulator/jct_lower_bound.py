@@ -69,7 +69,7 @@ def _sizes(site: SimulatedSite, job: SubmittedJob) -> Iterator[tuple[int, float]
     """GPU counts that the job may get, and the least seconds that it holds each."""
     fastest = max(kind.speed for kind in site.nodes)
     request = job.request
-    as_requested = job.curve.at(max(1, request.gpus), request.cpus_per_gpu)
+    as_requested = job.curve.at_size(request)
     yield request.gpus, _held_s(site, job, as_requested * fastest)
     if job.managed:
         for count in job.bounds.gpu_counts:

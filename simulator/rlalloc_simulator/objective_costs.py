@@ -31,7 +31,7 @@ class KnownBefore:
         return cls(
             np.array([job.job_class == "serve" for job in jobs], dtype=np.float64),
             np.array([expected_run_time_s(job, job.request) for job in jobs]),
-            np.array([job.curve.at(max(1, job.request.gpus), job.request.cpus_per_gpu) for job in jobs]),
+            np.array([job.curve.at_size(job.request) for job in jobs]),
         )
 
     def rows(self, order: Numbers) -> "KnownBefore":

@@ -164,7 +164,7 @@ def _submitted(
         request=request,
         bounds=job.bounds(shape),
         directives=job.parsed_directives,
-        work_s=job.needs.run_time_s * job.speed_curve.at(max(1, request.gpus), request.cpus_per_gpu),
+        work_s=job.needs.run_time_s * job.speed_curve.at_size(request),
         curve=job.speed_curve,
         mem_mib_per_gpu_needed=job.needs.max_rss_mib / max(1, request.gpus_per_node),
         gpu_type=job.request.gpu_type or None,

@@ -31,6 +31,10 @@ class SpeedCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         return self._gpu_speedup(gpus) * min(1.0, cpus_per_gpu / self.cpus_per_gpu_needed)
 
+    def at_size(self, size: Allocation) -> float:
+        """Likewise in a size; without GPUs as on one."""
+        return self.at(max(1, size.gpus), size.cpus_per_gpu)
+
     def _gpu_speedup(self, gpus: int) -> float:
         if gpus >= self.gpus[-1]:
             return self.speedup[-1]
@@ -66,6 +70,4 @@ def run_time_s(
     request: Allocation, allocation: Allocation, run_time_as_requested_s: float, curve: SpeedCurve = PRIOR
 ) -> float:
     """Run time [s] under ``allocation`` of a job that runs ``run_time_as_requested_s`` as submitted."""
-    requested = curve.at(max(1, request.gpus), request.cpus_per_gpu)
-    allotted = curve.at(max(1, allocation.gpus), allocation.cpus_per_gpu)
-    return run_time_as_requested_s * requested / allotted
+    return run_time_as_requested_s * curve.at_size(request) / curve.at_size(allocation)

@@ -219,7 +219,7 @@ def killed_as_requested(job: SubmittedJob, site: SimulatedSite) -> bool:
     too_little = request.mem_mib_per_node / max(1, request.gpus_per_node) < job.mem_mib_per_gpu_needed
     if too_little or request.gpus < job.gpus_needed:
         return True
-    speed = job.curve.at(max(1, request.gpus), request.cpus_per_gpu)
+    speed = job.curve.at_size(request)
     run_s = site.overhead.launch + job.stops_at * job.work_s / speed
     return request.time_limit_s < min(run_s, job.cancel_after_s)
 

@@ -169,7 +169,7 @@ class RecordedSimulator(Simulator):
 
 def alone_s(job: SubmittedJob) -> float:
     """How long a job runs as requested if nothing but its own end, its limit or its user ends it."""
-    speed = job.curve.at(max(1, job.request.gpus), job.request.cpus_per_gpu)
+    speed = job.curve.at_size(job.request)
     return min(job.stops_at * job.work_s / speed, float(job.request.time_limit_s), job.cancel_after_s)
 
 

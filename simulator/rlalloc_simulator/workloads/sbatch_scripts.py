@@ -117,7 +117,7 @@ def _size_cases(job: WorkloadJob, shape: NodeShape, settings: ScriptSettings) ->
     curve = job.speed_curve
     request = job.request.allocation
     fed = curve.cpus_per_gpu_needed
-    work_s = job.needs.run_time_s * curve.at(max(1, request.gpus), request.cpus_per_gpu)
+    work_s = job.needs.run_time_s * curve.at_size(request)
     counts = job.bounds(shape).gpu_counts if request.gpus else ()
     as_requested = _milliseconds(work_s / curve.at(max(1, request.gpus), fed), settings)
     yield "gpus_on_node=${SLURM_GPUS_ON_NODE:-0}"

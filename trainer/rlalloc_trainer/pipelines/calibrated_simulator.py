@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from rlalloc.bounds import NodeShape
-from rlalloc.job import Bounds, JobClass, Range
+from rlalloc.bounds import NodeShape, rigid_bounds
+from rlalloc.job import JobClass
 from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, PART_OF_PROFILE
 from rlalloc.observation import type_features
 from rlalloc.speed import PRIOR, SpeedCurve
@@ -102,7 +102,7 @@ def prior_to_the_power(exponent: float) -> SpeedCurve:
 def workload_jobs(site: Workload) -> int:
     """Return how many jobs fill the site: TURNOVERS times as many as run there at a time."""
     span_s = max(1.0, site.jobs[-1].submit_s - site.jobs[0].submit_s)
-    ran_s = sum(job.work_s / job.curve.at(max(1, job.request.gpus), job.request.cpus_per_gpu) for job in site.jobs)
+    ran_s = sum(job.work_s / job.curve.at_size(job.request) for job in site.jobs)
     return round(min(MOST_JOBS, max(LEAST_JOBS, TURNOVERS * ran_s / span_s)))
 
 
@@ -165,7 +165,7 @@ def _gpu_type_of(features: Mapping[str, float]) -> str:
 def _need_of(experience: Experience, curve: SpeedCurve) -> TrueNeed:
     """What a job needed that ran until it ended by itself, and the memory that its user declared to be enough."""
     outcome = experience.outcome
-    bounds = experience.decision.bounds or _rigid(experience)
+    bounds = experience.decision.bounds or rigid_bounds(experience.decision.request)
     work_s = max(1.0, run_time_s(experience)) * curve.at(outcome.gpus, outcome.cpus / outcome.gpus)
     return TrueNeed(work_s, curve, MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum)
 
@@ -177,7 +177,7 @@ def _job_of(experience: Experience, user: int, need: TrueNeed, gpu_type: str) ->
         user=user,
         job_class=decision.job_class,
         request=decision.request,
-        bounds=decision.bounds or _rigid(experience),
+        bounds=decision.bounds or rigid_bounds(decision.request),
         work_s=need.work_s,
         curve=need.curve,
         mem_mib_per_gpu_needed=need.mem_mib_per_gpu,
@@ -187,23 +187,10 @@ def _job_of(experience: Experience, user: int, need: TrueNeed, gpu_type: str) ->
     )
 
 
-def _rigid(experience: Experience) -> Bounds:
-    request = experience.decision.request
-    return Bounds(
-        gpus=Range(request.gpus, request.gpus, "request", "request"),
-        cpus_per_gpu=Range(request.cpus_per_gpu, request.cpus_per_gpu, "request", "request"),
-        mem_mib_per_gpu=Range(request.mem_mib_per_gpu, request.mem_mib_per_gpu, "request", "request"),
-        gpu_counts=(request.gpus,),
-        task_per_gpu=False,
-    )
-
-
 def _can_run(job: SubmittedJob, nodes: NodeKind) -> bool:
     shape = nodes.shape
     return (
         job.bounds.gpu_counts[-1] <= nodes.count * shape.gpus
         and job.request.nodes <= nodes.count
-        and job.request.gpus_per_node <= shape.gpus
-        and job.request.cpus_per_node <= shape.cpus
-        and job.request.mem_mib_per_node <= shape.mem_mib
+        and shape.holds(job.request)
     )

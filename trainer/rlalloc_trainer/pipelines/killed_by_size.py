@@ -46,7 +46,7 @@ class RunTimesAsRequested:
             if one.outcome.state == "COMPLETED" and one.outcome.gpus > 0:
                 decision, curve = one.decision, curve_of(one.decision)
                 speed = curve.at(one.outcome.gpus, one.outcome.cpus / one.outcome.gpus)
-                by_family[_family(decision)].append(run_time_s(one) * speed / _at(curve, decision.request))
+                by_family[_family(decision)].append(run_time_s(one) * speed / curve.at_size(decision.request))
         self._of_family = {family: median(times_s) for family, times_s in by_family.items()}
         self._of_all = median(self._of_family.values()) if self._of_family else None
 
@@ -68,8 +68,8 @@ def need_of_killed(experience: Experience, curve: SpeedCurve, expected_s: float)
         return None
     if experience.outcome.our_doing == "timeout" and (got.gpus < asked.gpus or got.cpus_per_gpu < asked.cpus_per_gpu):
         slower = _too_slow_as_got(experience, got, curve)
-        return TrueNeed(_WITHIN * asked.time_limit_s * _at(slower, asked), slower)
-    work_s = expected_s * _at(curve, asked)
+        return TrueNeed(_WITHIN * asked.time_limit_s * slower.at_size(asked), slower)
+    work_s = expected_s * curve.at_size(asked)
     less_a_gpu = got.mem_mib_per_gpu < asked.mem_mib_per_gpu
     if less_a_gpu and experience.outcome.our_doing != "gpu-out-of-memory":
         return TrueNeed(work_s, curve, mem_mib_per_gpu=min(asked.mem_mib_per_gpu, got.mem_mib_per_gpu + 1.0))
@@ -102,10 +102,6 @@ def _too_slow_as_got(experience: Experience, got: Allocation, curve: SpeedCurve)
 
 def _speed(curve: SpeedCurve, gpus: int) -> float:
     return curve.at(gpus, curve.cpus_per_gpu_needed)
-
-
-def _at(curve: SpeedCurve, size: Allocation) -> float:
-    return curve.at(max(1, size.gpus), size.cpus_per_gpu)
 
 
 def _family(decision: Decision) -> tuple[str, str]:

@@ -12,8 +12,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from rlalloc.bounds import rigid_bounds
 from rlalloc.counted import counted
-from rlalloc.job import Allocation, Bounds, Range
+from rlalloc.job import Allocation
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.past_job import PastJob
 from rlalloc.progress import silent
@@ -231,7 +232,7 @@ def _with_others(ours: Workload, others: Sequence[PastJob]) -> Workload:
 
 def _rigid_job(job: PastJob, user: int, nodes: NodeKind) -> SubmittedJob | None:
     """A past job that runs as it did, or None if it cannot be had on these nodes."""
-    shape, count = nodes.shape, max(1, job.nodes)
+    count = max(1, job.nodes)
     if count > nodes.count or job.gpus % count or job.run_s <= 0:
         return None
     size = Allocation(
@@ -242,19 +243,13 @@ def _rigid_job(job: PastJob, user: int, nodes: NodeKind) -> SubmittedJob | None:
         mem_mib_per_node=int(job.mem_mib / count),
         time_limit_s=int(max(job.limit_s or 0.0, job.run_s + 60.0)),
     )
-    if size.gpus_per_node > shape.gpus or size.cpus_per_node > shape.cpus or size.mem_mib_per_node > shape.mem_mib:
+    if not nodes.shape.holds(size):
         return None
     return SubmittedJob(
         submit_s=job.submitted_s,
         user=user,
         request=size,
-        bounds=Bounds(
-            gpus=Range(size.gpus, size.gpus, "request", "request"),
-            cpus_per_gpu=Range(size.cpus_per_gpu, size.cpus_per_gpu, "request", "request"),
-            mem_mib_per_gpu=Range(size.mem_mib_per_gpu, size.mem_mib_per_gpu, "request", "request"),
-            gpu_counts=(size.gpus,),
-            task_per_gpu=False,
-        ),
+        bounds=rigid_bounds(size),
         work_s=job.run_s * PRIOR.at(size.gpus, size.cpus_per_gpu),
         curve=PRIOR,
         managed=False,
@@ -269,11 +264,10 @@ def _rescaled(workload: Workload, generator: np.random.Generator) -> Workload:
         if not job.managed:
             jobs.append(job)
             continue
-        gpus, cpus = max(1, job.request.gpus), job.request.cpus_per_gpu
         if (job.user, job.job_class) not in curves:
-            needed = min(cpus, job.curve.cpus_per_gpu_needed)
-            curves[job.user, job.job_class] = drawn_speed(generator, gpus).at_full_supply(needed)
+            needed = min(job.request.cpus_per_gpu, job.curve.cpus_per_gpu_needed)
+            curves[job.user, job.job_class] = drawn_speed(generator, max(1, job.request.gpus)).at_full_supply(needed)
         curve = curves[job.user, job.job_class]
-        work_s = job.work_s / job.curve.at(gpus, cpus) * curve.at(gpus, cpus)
+        work_s = job.work_s / job.curve.at_size(job.request) * curve.at_size(job.request)
         jobs.append(msgspec.structs.replace(job, work_s=work_s, curve=curve))
     return Workload(workload.site, tuple(jobs))
