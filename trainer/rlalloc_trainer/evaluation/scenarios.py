@@ -163,20 +163,12 @@ def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = No
     ``philly`` and ``pollux`` add those that need files. ``quick`` takes fewer of them, and FEW_SEEDS of each.
     """
     all_seeds: tuple[int, ...] = TEST_SEEDS if split == "test" else VALIDATION_SEEDS
-    weeks: tuple[int, ...] = PHILLY_TEST_WEEKS if split == "test" else PHILLY_VALIDATION_WEEKS
     few = all_seeds[:FEW_SEEDS]
     seeds = few if quick else all_seeds[:USUAL_SEEDS]
     cluster = ClusterDescription(nodes=(DGX,))
     modest = GeneratedWeeks(
         MODEST_SITE, "philly", DGX, cluster, 96.0, few if quick else all_seeds, knowledge=USUAL if quick else LEVELS
     )
-
-    def like(
-        name: str, knowledge: tuple[Knowledge, ...] = HISTORY, seeds: tuple[int, ...] = few, **habits: object
-    ) -> Scenario:
-        asked = msgspec.structs.replace(MODEST, **habits)
-        return msgspec.structs.replace(modest, name=name, knowledge=knowledge, weeks=seeds, habits=asked)
-
     found: list[Scenario] = [
         modest,
         GeneratedWeeks(
@@ -188,28 +180,11 @@ def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = No
             seeds,
             knowledge=HISTORY if quick else USUAL,
         ),
-        like("80% resizable", HISTORY if quick else USUAL, seeds, resizable=0.8),
-        like("80% resizable, ranges 1 to all", resizable=0.8, factor=ALL_GPUS),
+        _like(modest, "80% resizable", seeds, HISTORY if quick else USUAL, resizable=0.8),
+        _like(modest, "80% resizable, ranges 1 to all", few, HISTORY, resizable=0.8, factor=ALL_GPUS),
     ]
     if not quick:
-        found += [
-            GeneratedWeeks(
-                "modest, other nodes",
-                "philly",
-                QUAD_NODE,
-                ClusterDescription(nodes=(QUAD_NODE, PAIR_NODE)),
-                96.0,
-                few,
-            ),
-            like("10% resizable", resizable=0.1),
-            like("modest, ranges \u00f72 to \u00d72", factor=2),
-            like("modest, ranges 1 to all", factor=ALL_GPUS),
-            like("80% resizable, ranges \u00f72 to \u00d72", resizable=0.8, factor=2),
-            like("80% resizable, users ask right", resizable=0.8, asking="right"),
-            like("80% resizable, users over-ask", resizable=0.8, asking="over"),
-            like("80% resizable, needs declared by 80%", resizable=0.8, declared=0.8),
-            *(like(f"80% resizable, scaling of {source}", resizable=0.8, scaling=source) for source in SOURCES),
-        ]
+        found += _one_thing_different(modest, few)
     if pollux is not None:
         digest = folder_digest(pollux)
         # Published workloads are for choosing, draws like them for the result.
@@ -219,8 +194,40 @@ def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = No
             PolluxWeeks("Pollux, ranges \u00f74 to \u00d74", pollux, digest, numbers, 4),
         ]
     if philly is not None:
+        weeks = PHILLY_TEST_WEEKS if split == "test" else PHILLY_VALIDATION_WEEKS
         found.append(PhillyWeeks("modest, Philly's weeks", philly, file_digest(philly), cluster, weeks))
     return found
+
+
+def _like(
+    modest: GeneratedWeeks,
+    name: str,
+    seeds: tuple[int, ...],
+    knowledge: tuple[Knowledge, ...],
+    **habits: object,
+) -> GeneratedWeeks:
+    """The modest site whose people have some other habits."""
+    asked = msgspec.structs.replace(MODEST, **habits)
+    return msgspec.structs.replace(modest, name=name, knowledge=knowledge, weeks=seeds, habits=asked)
+
+
+def _one_thing_different(modest: GeneratedWeeks, few: tuple[int, ...]) -> list[Scenario]:
+    """What ``quick`` leaves out: each differs in one thing from the modest site, or from 80% resizable."""
+    habits: dict[str, dict[str, object]] = {
+        "10% resizable": {"resizable": 0.1},
+        "modest, ranges \u00f72 to \u00d72": {"factor": 2},
+        "modest, ranges 1 to all": {"factor": ALL_GPUS},
+        "80% resizable, ranges \u00f72 to \u00d72": {"resizable": 0.8, "factor": 2},
+        "80% resizable, users ask right": {"resizable": 0.8, "asking": "right"},
+        "80% resizable, users over-ask": {"resizable": 0.8, "asking": "over"},
+        "80% resizable, needs declared by 80%": {"resizable": 0.8, "declared": 0.8},
+        **{f"80% resizable, scaling of {source}": {"resizable": 0.8, "scaling": source} for source in SOURCES},
+    }
+    mixed = ClusterDescription(nodes=(QUAD_NODE, PAIR_NODE))
+    return [
+        GeneratedWeeks("modest, other nodes", "philly", QUAD_NODE, mixed, 96.0, few),
+        *(_like(modest, name, few, HISTORY, **of) for name, of in habits.items()),
+    ]
 
 
 def scenario_of_file(name: str, path: Path) -> FileWeeks:
