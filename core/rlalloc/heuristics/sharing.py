@@ -161,10 +161,8 @@ class _StepsAhead:
         return end
 
 
-@functools.lru_cache(maxsize=8)
-def _steps_ahead(view: ClusterView) -> _StepsAhead:
-    """Kept: all new jobs of a cycle see the same."""
-    return _StepsAhead(view)
+_steps_ahead = functools.lru_cache(maxsize=8)(_StepsAhead)
+"""Kept: all new jobs of a cycle see the same."""
 
 
 class _Step(NamedTuple):

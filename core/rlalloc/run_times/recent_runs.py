@@ -120,7 +120,7 @@ class RecentRuns:
 
     def started(self, job_id: str, facts: JobFacts, started_s: float) -> None:
         """Note that a job runs since ``started_s`` [s]."""
-        self._forget(job_id)
+        self.left(job_id)
         keys = user_and_alike(facts)
         self._running_keys[job_id] = keys
         for key in keys:
@@ -128,7 +128,7 @@ class RecentRuns:
 
     def add(self, job: PastJob) -> None:
         """Note that a job ended. Jobs are to be added in the order of their ends; one that never ran is left out."""
-        self._forget(job.job_id)
+        self.left(job.job_id)
         if not can_be_learned(job):
             return
         log_run = _log2_s(job.run_s_as_requested)
@@ -146,10 +146,6 @@ class RecentRuns:
     def groups(self) -> int:
         """How many groups of like jobs there are."""
         return len(self._groups)
-
-    def left(self, job_id: str) -> None:
-        """Note that a job no longer runs, however it ended."""
-        self._forget(job_id)
 
     def group(self, kind: str, facts: JobFacts) -> Group | None:
         """Return the last runs of those that are like a job in one of KINDS; None where none ended yet."""
@@ -184,7 +180,8 @@ class RecentRuns:
         row.append(_log2_s(now_s - next(reversed(alike.values()))) if alike else math.nan)
         return row
 
-    def _forget(self, job_id: str) -> None:
+    def left(self, job_id: str) -> None:
+        """Note that a job no longer runs, however it ended."""
         for key in self._running_keys.pop(job_id, ()):
             running = self._running[key]
             del running[job_id]

@@ -149,9 +149,7 @@ def _make(sources: Sequence[WorkloadSource]) -> list[bytes]:
     return [source.workload().encoded() for source in sources]
 
 
-@functools.lru_cache(maxsize=2)
-def _decoded(workload: bytes) -> Workload:
-    return Workload.decoded(workload)
+_decoded = functools.lru_cache(maxsize=2)(Workload.decoded)
 
 
 def _run(task: tuple[Run, bytes, Path | None]) -> WorkloadResult:

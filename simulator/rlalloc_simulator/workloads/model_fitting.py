@@ -204,23 +204,19 @@ def _molding(jobs: Sequence[WorkloadJob]) -> Molding:
     by_class = Counter(job.job_class for job in classed)
     resumable = Counter(job.job_class for job in classed if job.checkpoint is not None)
     return Molding(
-        classes=_by_class({name: _share(by_class[name], len(classed)) for name in JOB_CLASSES}),
+        classes=ByClass(**{name: _share(by_class[name], len(classed)) for name in JOB_CLASSES}),
         moldable=_share(len(molded), len(jobs)),
         repairable=_share(repairable, len(jobs)),
         down=_table([gpus / low for gpus, (low, _) in molded]),
         up=_table([high / gpus for gpus, (_, high) in molded]),
         speed_exponent=Quantiles.of([job.needs.speed.exponent for job in jobs], _LEAST),
-        checkpointed=_by_class({name: _share(resumable[name], by_class[name]) for name in JOB_CLASSES}),
+        checkpointed=ByClass(**{name: _share(resumable[name], by_class[name]) for name in JOB_CLASSES}),
     )
 
 
 def _table(ratios: Sequence[float]) -> tuple[tuple[float, float], ...]:
     counted = Counter(round(max(1.0, ratio), 2) for ratio in ratios)
     return tuple((ratio, _share(count, len(ratios))) for ratio, count in sorted(counted.items()))
-
-
-def _by_class(numbers: dict[str, float]) -> ByClass:
-    return ByClass(**numbers)
 
 
 def _share(count: float, of: int) -> float:

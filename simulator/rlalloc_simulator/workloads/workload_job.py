@@ -316,6 +316,4 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cluster: ClusterDescription | None = None
 
 
-@functools.lru_cache(maxsize=4096)
-def _parsed(text: str) -> Directives:
-    return parse_directives(text)
+_parsed = functools.lru_cache(maxsize=4096)(parse_directives)
