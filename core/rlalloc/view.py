@@ -20,7 +20,7 @@ from rlalloc.bounds import NodeShape
 from rlalloc.devices import ANY_GPU, Device
 from rlalloc.job import Allocation
 from rlalloc.run_time import RunTimeEstimate, expected_s, mean_s
-from rlalloc.speed import PRIOR, SpeedCurve, run_time_s
+from rlalloc.speed import PRIOR
 
 FloatArray = NDArray[np.float64]
 
@@ -215,6 +215,6 @@ _prior_speed = functools.lru_cache(maxsize=8192)(PRIOR.at)
 """Kept: all ask for the same."""
 
 
-def slowdown(request: Allocation, allocation: Allocation, curve: SpeedCurve = PRIOR) -> float:
+def slowdown(request: Allocation, allocation: Allocation) -> float:
     """Predicted run time under ``allocation`` over that as submitted."""
-    return run_time_s(request, allocation, 1.0, curve)
+    return prior_speed(request) / prior_speed(allocation)

@@ -51,7 +51,7 @@ def test_a_family_that_runs_as_fast_on_fewer_gpus_gets_fewer() -> None:
     one, speeds = job(), FamilySpeeds()
     for number in range(60):
         speeds.add(SizedRun((number, 0), "ada", "train", one.request, (2, 4, 8)[number % 3], 1, 3600.0))
-    flat = msgspec.structs.replace(one, speed=speeds.belief("ada", "train", one.request))
+    flat = msgspec.structs.replace(one, speed=speeds.of("ada", "train", one.request).belief)
     assert gpus(known_gain, flat, cluster()) == 2
     assert gpus(known_gain, one, cluster()) == 4
 

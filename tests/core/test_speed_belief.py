@@ -99,7 +99,7 @@ def test_a_slowdown_is_between_flat_and_in_proportion(requested: int, given: int
 
 def test_nothing_is_flat_beyond_what_was_measured() -> None:
     """BERT's measured curve says 0.95 here, and such jobs were killed at their time limit."""
-    assert slowdown(size(128), size(32), CURVES["bert"]) < 1.0
+    assert CURVES["bert"].at_size(size(128)) < CURVES["bert"].at_size(size(32))
     assert 2.0 < slowdown(size(128), size(32)) < 4.0
     assert slowdown(size(1024), size(512)) > 1.5
     assert 3.0 < slowdown_to_allow(size(128), size(32)) <= 4.0

@@ -79,8 +79,8 @@ def test_runs_in_different_sizes_move_the_belief_of_their_family_only(store: Sto
     runs = FamilyRuns(store)
     runs.read(0.0)
     job = pending_job(1)
-    assert runs.speeds.belief(job.user, job.name, EIGHT) is not PRIOR_BELIEF
-    assert runs.speeds.belief("somebody else", job.name, EIGHT) is PRIOR_BELIEF
+    assert runs.speeds.of(job.user, job.name, EIGHT).belief is not PRIOR_BELIEF
+    assert runs.speeds.of("somebody else", job.name, EIGHT).belief is PRIOR_BELIEF
 
 
 def test_what_ends_later_is_read_later_and_once(store: Store) -> None:
@@ -89,12 +89,12 @@ def test_what_ends_later_is_read_later_and_once(store: Store) -> None:
     add_flat_family(store)
     runs.read(3600.0)  # not yet
     job = pending_job(1)
-    assert runs.speeds.belief(job.user, job.name, EIGHT) is PRIOR_BELIEF
+    assert runs.speeds.of(job.user, job.name, EIGHT).belief is PRIOR_BELIEF
     runs.read(0.0)
-    belief = runs.speeds.belief(job.user, job.name, EIGHT)
+    belief = runs.speeds.of(job.user, job.name, EIGHT).belief
     assert belief is not PRIOR_BELIEF
     runs.read(0.0)
-    assert runs.speeds.belief(job.user, job.name, EIGHT) is belief
+    assert runs.speeds.of(job.user, job.name, EIGHT).belief is belief
 
 
 def test_a_job_that_ends_in_the_future_hides_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_job_that_ends_in_the_future_hides_none(store: Store, monkeypatch: pyt
     add_flat_family(store)
     runs.read(0.0)
     job = pending_job(1)
-    assert runs.speeds.belief(job.user, job.name, EIGHT) is not PRIOR_BELIEF
+    assert runs.speeds.of(job.user, job.name, EIGHT).belief is not PRIOR_BELIEF
 
 
 def test_arrays_and_jobs_that_failed_tell_nothing(store: Store) -> None:
@@ -117,7 +117,7 @@ def test_arrays_and_jobs_that_failed_tell_nothing(store: Store) -> None:
     runs = FamilyRuns(store)
     runs.read(0.0)
     job = pending_job(1)
-    assert runs.speeds.belief(job.user, job.name, EIGHT) is PRIOR_BELIEF
+    assert runs.speeds.of(job.user, job.name, EIGHT).belief is PRIOR_BELIEF
 
 
 def test_a_family_that_scales_badly_gets_a_shorter_limit(store: Store) -> None:

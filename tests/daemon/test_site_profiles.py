@@ -75,7 +75,7 @@ def test_a_broken_one_does_not_keep_others_out(config: Config) -> None:
     write_profile(profile(0.1, NAMED), folder / "b.yaml")
     speeds = FamilySpeeds()
     looked(config, speeds)
-    assert speeds.belief(JOB.user, JOB.name, EIGHT) is not PRIOR_BELIEF
+    assert speeds.of(JOB.user, JOB.name, EIGHT).belief is not PRIOR_BELIEF
 
 
 def test_changes_are_taken_up_later_and_removed_files_forgotten(
@@ -86,20 +86,20 @@ def test_changes_are_taken_up_later_and_removed_files_forgotten(
     path = config.speed.profiles / "a.yaml"
     write_profile(profile(0.1, NAMED), path)
     looked(config, speeds, profiles)
-    assert speeds.belief(JOB.user, JOB.name, EIGHT) is PRIOR_BELIEF  # not yet
+    assert speeds.of(JOB.user, JOB.name, EIGHT).belief is PRIOR_BELIEF  # not yet
     monkeypatch.setattr("rlallocd.site_profiles._LOOK_EVERY_S", 0.0)
     looked(config, speeds, profiles)
-    known = speeds.belief(JOB.user, JOB.name, EIGHT)
+    known = speeds.of(JOB.user, JOB.name, EIGHT).belief
     assert known is not PRIOR_BELIEF
     looked(config, speeds, profiles)
-    assert speeds.belief(JOB.user, JOB.name, EIGHT) is known  # unchanged files are not read again
+    assert speeds.of(JOB.user, JOB.name, EIGHT).belief is known  # unchanged files are not read again
     path.unlink()
     looked(config, speeds, profiles)
-    assert speeds.belief(JOB.user, JOB.name, EIGHT) is PRIOR_BELIEF
+    assert speeds.of(JOB.user, JOB.name, EIGHT).belief is PRIOR_BELIEF
 
 
 def test_no_folder_is_no_profile(tmp_path: Path) -> None:
     config = msgspec.structs.replace(Config(), speed=SpeedSection(profiles=tmp_path / "none"))
     speeds = FamilySpeeds()
     assert not looked(config, speeds)
-    assert speeds.belief(JOB.user, JOB.name, EIGHT) is PRIOR_BELIEF
+    assert speeds.of(JOB.user, JOB.name, EIGHT).belief is PRIOR_BELIEF

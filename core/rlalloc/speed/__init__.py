@@ -2,6 +2,9 @@
 
 ``measured_curves``  speed-ups as published; one of them is what decisions assume
 ``step_time``        time of a training step from few parameters
+``training_step``    the same from the model's architecture and its parallel plan
+``gpu_speeds``       what a type of GPU computes and communicates
+``type_speeds``      how much faster a job runs on one type of GPU than on another
 ``speed_belief``     what is known of those parameters, with its uncertainty
 ``speed_prior``      what is believed of a job of which nothing is known
 ``cpus_needed``      CPUs that a GPU needs for full speed
@@ -12,6 +15,6 @@
 ``longer_limits``    by how much a time limit grows with a smaller size
 """
 
-from rlalloc.speed.measured_curves import CURVES, PRIOR, SpeedCurve, run_time_s
+from rlalloc.speed.measured_curves import CURVES, PRIOR, SpeedCurve
 
-__all__ = ["CURVES", "PRIOR", "SpeedCurve", "run_time_s"]
+__all__ = ["CURVES", "PRIOR", "SpeedCurve"]

@@ -94,12 +94,8 @@ class FamilySpeeds:
         if len(self._runs) > FAMILIES:
             self._forget(self._runs.popitem(last=False)[0])
 
-    def belief(self, user: str, job_name: str, request: Allocation) -> SpeedBelief:
-        """What is believed of this family; the prior where neither its runs nor a profile say anything."""
-        return self.of(user, job_name, request).belief
-
     def of(self, user: str, job_name: str, request: Allocation, gpu_types: Sequence[str] = ()) -> FamilySpeed:
-        """Likewise of a job on GPUs of these types, with what it rests on."""
+        """What is believed of a job on GPUs of these types; the prior where neither runs nor profiles say more."""
         key = _key(user, job_name, request), job_name, tuple(gpu_types)
         if key not in self._known:
             self._known[key] = self._find(*key, request)

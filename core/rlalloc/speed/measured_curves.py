@@ -64,10 +64,3 @@ CURVES: Final[Mapping[str, SpeedCurve]] = {
 }
 PRIOR: Final = CURVES["bert-rising"]
 """What is assumed of an LLM job of which nothing is known yet: whoever asks for many GPUs has work for them."""
-
-
-def run_time_s(
-    request: Allocation, allocation: Allocation, run_time_as_requested_s: float, curve: SpeedCurve = PRIOR
-) -> float:
-    """Run time [s] under ``allocation`` of a job that runs ``run_time_as_requested_s`` as submitted."""
-    return run_time_as_requested_s * curve.at_size(request) / curve.at_size(allocation)
