@@ -16,7 +16,7 @@ from rlalloc_simulator.knowledge import LEVELS, Knowledge
 from rlalloc_simulator.parallel import processes
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 from rlalloc_trainer.evaluation.compared_policies import BASELINES, SHIPPED, policy_to_compare
-from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts
+from rlalloc_trainer.evaluation.never_worse import ConditionVerdict, verdicts
 from rlalloc_trainer.evaluation.paired_comparison import Comparison
 from rlalloc_trainer.evaluation.result_tables import Table, tables
 from rlalloc_trainer.evaluation.scenario_runs import (
@@ -69,7 +69,7 @@ class Evaluated(msgspec.Struct, frozen=True):
 
     workloads: int
     tables: list[Table]
-    verdicts: list[Verdict]
+    verdicts: list[ConditionVerdict]
     targets: list[Target]
     written: list[Path]
 

@@ -52,7 +52,7 @@ class SameOrder(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name, fails in beyond.items() if fails)
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ConditionVerdict(msgspec.Struct, frozen=True):
     """How a policy fares under one condition; ``failures`` names what is beyond the bar.
 
     ``worst_user`` is the mean over the workloads (``WorstUsers``), ``by_chance`` that of as requested over itself.
@@ -73,7 +73,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.failures
 
 
-def verdicts(comparison: Comparison, policy: str) -> list[Verdict]:
+def verdicts(comparison: Comparison, policy: str) -> list[ConditionVerdict]:
     """Return the verdict on ``policy`` under each condition in each setting."""
     settings = [setting for name, setting in comparison.sides if name == policy]
     return [
@@ -83,7 +83,7 @@ def verdicts(comparison: Comparison, policy: str) -> list[Verdict]:
     ]
 
 
-def _verdict(comparison: Comparison, policy: str, condition: Condition, setting: Setting) -> Verdict:
+def _verdict(comparison: Comparison, policy: str, condition: Condition, setting: Setting) -> ConditionVerdict:
     side: Side = (policy, setting)
     against: Side = (REFERENCE, setting)
     jct = comparison.ratio(side, against)
@@ -94,6 +94,6 @@ def _verdict(comparison: Comparison, policy: str, condition: Condition, setting:
     chance = comparison.worst_user(again, against) if again in comparison.sides else None
     worst_user = None if worst is None else worst.usual
     failures = SameOrder(jct=jct, p95=p95, killed=killed, worst_user=worst_user).failures()
-    return Verdict(
+    return ConditionVerdict(
         condition, setting, jct, p95, killed, worst_user, None if chance is None else chance.usual, failures
     )

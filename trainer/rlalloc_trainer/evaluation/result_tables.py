@@ -8,7 +8,7 @@ import msgspec
 
 from rlalloc_simulator.comparison.compared_policy import REFERENCE
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
-from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts
+from rlalloc_trainer.evaluation.never_worse import ConditionVerdict, verdicts
 from rlalloc_trainer.evaluation.paired_comparison import Comparison, Measured, Side
 from rlalloc_trainer.evaluation.scenario_runs import Condition, Setting
 from rlalloc_trainer.evaluation.targets import targets
@@ -98,7 +98,7 @@ def _by_condition(comparison: Comparison, setting: Setting, measured: Measured, 
     return Table(f"{SETTING_NAMES[setting]}: {words} over {REFERENCE} in the same order", ("", *names), rows)
 
 
-def _bar(found: Sequence[Verdict], policy: str) -> Table:
+def _bar(found: Sequence[ConditionVerdict], policy: str) -> Table:
     rows = tuple(
         (
             f"{each.condition}, {each.setting}",

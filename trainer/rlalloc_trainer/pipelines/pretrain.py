@@ -65,18 +65,7 @@ def pretrain(
         sac = _sac_of(best.seed, settings, folder)
         report("choosing a routing", VALIDATED)
         routing, routings = _where(sac.actor, settings, folder, parallel_map)
-        report("testing on unseen workloads", TESTING)
-        policies: dict[str, ComparedPolicy] = {
-            BASELINE_NAME: HeuristicPolicy(BASELINE_NAME),
-            VERSION: served(LearnedPolicy.of(sac.actor), routing),
-            **{name: HeuristicPolicy(name) for name in GATE_HEURISTICS},
-        }
-        results: dict[str, list[WorkloadResult]] = {}
-        for number, (name, policy) in enumerate(policies.items(), 1):
-            of_all = name in (BASELINE_NAME, VERSION)
-            workloads = settings.test_workloads if of_all else settings.comparison_workloads
-            results |= _run({name: policy}, TEST, workloads, folder, parallel_map)
-            report("testing on unseen workloads", TESTING + (1 - TESTING) * number / len(policies))
+        results = _test(served(LearnedPolicy.of(sac.actor), routing), settings, folder, parallel_map, report)
     judged = jct_ratio(results[VERSION], results[BASELINE_NAME], settings.confidence)
     if not judged.high < 1.0:  # not proven: the heuristic answers, except for other objectives
         routing = NOWHERE
@@ -175,6 +164,30 @@ def _validate(
         draw_curves(outcomes, folder.path / "curves.png")
         report("validating", LEARNED + (VALIDATED - LEARNED) * (seed + 1) / settings.seeds)
     return outcomes
+
+
+def _test(
+    policy: ComparedPolicy,
+    settings: PretrainSettings,
+    folder: TrainingFolder,
+    parallel_map: ParallelMap,
+    report: ProgressCallback,
+) -> dict[str, list[WorkloadResult]]:
+    """Run the policy, as VERSION, and the heuristics on unseen workloads: those other than the baseline on fewer."""
+    what = "testing on unseen workloads"
+    report(what, TESTING)
+    policies: dict[str, ComparedPolicy] = {
+        BASELINE_NAME: HeuristicPolicy(BASELINE_NAME),
+        VERSION: policy,
+        **{name: HeuristicPolicy(name) for name in GATE_HEURISTICS},
+    }
+    results: dict[str, list[WorkloadResult]] = {}
+    for number, (name, each) in enumerate(policies.items(), 1):
+        of_all = name in (BASELINE_NAME, VERSION)
+        workloads = settings.test_workloads if of_all else settings.comparison_workloads
+        results |= _run({name: each}, TEST, workloads, folder, parallel_map)
+        report(what, TESTING + (1 - TESTING) * number / len(policies))
+    return results
 
 
 def _run(
