@@ -14,19 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import (
-    TUNED_PRICE,
-    Heuristic,
-    Ordered,
-    PriceConstants,
-    adaptive_efficiency_threshold,
-    efficiency_threshold,
-    price_ef,
-    steep_price,
+from rlalloc.heuristics import TUNED_PRICE, Heuristic, Ordered, PriceConstants
+from rlalloc.heuristics.efficiency import (
+    ADAPTIVE_THRESHOLD,
+    JOBS_PER_NODE_FOR_HALF,
+    THRESHOLD,
+    most_efficient,
+    most_efficient_by_queue,
 )
-from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
+from rlalloc.heuristics.offers import OfSizes
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants
+from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants, of_least_cost, of_least_steep_cost
 from rlalloc.progress import ProgressCallback
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
@@ -69,27 +67,23 @@ class Tunable(msgspec.Struct, frozen=True):
 
 _PRICE_EF: Final = Tunable(
     in_use={name: value for name, value in msgspec.structs.asdict(TUNED_PRICE).items() if name != "share_power"},
-    policy=lambda values: partial(price_ef, constants=PriceConstants(**values)),
+    policy=lambda values: OfSizes(partial(of_least_cost, constants=PriceConstants(**values))),
 )
 TUNABLE: Final[Mapping[str, Tunable]] = {
     "price-ef": _PRICE_EF,
     "steep-price": Tunable(
         in_use=msgspec.structs.asdict(STEEP_PRICE),
-        policy=lambda values: partial(steep_price, constants=SteepConstants(**values)),
+        policy=lambda values: OfSizes(partial(of_least_steep_cost, constants=SteepConstants(**values))),
     ),
     f"price-ef{SMALLEST_AREA_FIRST}": _PRICE_EF,
     "efficiency": Tunable(
         in_use={"threshold": THRESHOLD},
-        policy=lambda values: partial(efficiency_threshold, threshold=values["threshold"]),
+        policy=lambda values: OfSizes(lambda offer: most_efficient(offer, **values)),
         shares=frozenset({"threshold"}),
     ),
     "efficiency-adaptive": Tunable(
         in_use={"threshold": ADAPTIVE_THRESHOLD, "jobs_per_node_for_half": JOBS_PER_NODE_FOR_HALF},
-        policy=lambda values: partial(
-            adaptive_efficiency_threshold,
-            threshold=values["threshold"],
-            jobs_per_node_for_half=values["jobs_per_node_for_half"],
-        ),
+        policy=lambda values: OfSizes(lambda offer: most_efficient_by_queue(offer, **values)),
         shares=frozenset({"threshold"}),
     ),
 }

@@ -1,6 +1,7 @@
 """Reference policies: what each gives in cases that can be followed by hand, and that none leaves the bounds."""
 
 import dataclasses
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -14,7 +15,6 @@ from rlalloc.heuristics import (
     ALTERNATIVES,
     BASELINE,
     REFERENCE_POLICIES,
-    TUNED_PRICE,
     Heuristic,
     Ordered,
     PriceConstants,
@@ -33,11 +33,11 @@ from rlalloc.heuristics import (
     sharing,
     shortest_job_first,
     steep_price,
-    with_threshold,
 )
-from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD
+from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, most_efficient, most_efficient_by_queue
 from rlalloc.heuristics.named import policy_named
-from rlalloc.heuristics.price import EQUAL_PARTS, STEEP_PRICE
+from rlalloc.heuristics.offers import OfSizes
+from rlalloc.heuristics.price import EQUAL_PARTS, STEEP_PRICE, of_least_cost
 from rlalloc.heuristics.sharing import equal_part
 from rlalloc.job import Allocation, JobView
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
@@ -248,6 +248,10 @@ def test_afs_l_leaves_the_smaller_sum_of_both_completion_times(
     assert sharing._first_of_two(one, two) is (one if to_a < to_b else two)
 
 
+def with_threshold(threshold: float) -> Heuristic:
+    return OfSizes(partial(most_efficient, threshold=threshold))
+
+
 def test_efficiency_threshold() -> None:
     """The prior's speed-ups over linear: 0.98 on 4, 0.87 on 8, 0.74 on 16 GPUs (bert, Pollux)."""
     one = job()
@@ -266,7 +270,9 @@ def test_the_adaptive_threshold_shrinks_jobs_as_the_queue_grows() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == gpus(with_threshold(ADAPTIVE_THRESHOLD), job(), cluster())
     assert sizes[-1] < sizes[0]
-    assert gpus(with_threshold(1.0, adaptive=True), job(), cluster()) == 2  # the prior is linear up to 2
+    assert (
+        gpus(OfSizes(partial(most_efficient_by_queue, threshold=1.0)), job(), cluster()) == 2
+    )  # the prior is linear up to 2
 
 
 def test_earliest_finish_takes_all_that_makes_it_faster() -> None:
@@ -283,5 +289,4 @@ def test_a_price_makes_jobs_smaller() -> None:
     crowded = cluster(queued=((4, RUN_S),) * 10)
     assert gpus(price_ef, job(), crowded) < gpus(earliest_finish, job(), crowded)
     free = PriceConstants(own_price=0.0, queue_price=0.0)
-    assert price_ef(job(), crowded, free) == earliest_finish(job(), crowded)
-    assert price_ef(job(), crowded) == price_ef(job(), crowded, TUNED_PRICE)
+    assert OfSizes(partial(of_least_cost, constants=free))(job(), crowded) == earliest_finish(job(), crowded)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
-from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold, with_threshold
+from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold
 from rlalloc.heuristics.experts import first_come_first_served, round_robin, shortest_job_first
 from rlalloc.heuristics.known_gain import known_costs_s, known_gain
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST, Ordered
@@ -107,5 +107,4 @@ __all__ = [
     "shortest_job_first",
     "smallest",
     "steep_price",
-    "with_threshold",
 ]

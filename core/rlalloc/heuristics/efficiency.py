@@ -1,10 +1,8 @@
 """As many GPUs as are used well."""
 
-from functools import partial
 from typing import Final
 
 from rlalloc.heuristics.offers import Offer, OfSizes
-from rlalloc.heuristics.workable_sizes import Heuristic
 
 THRESHOLD: Final = 0.89
 """Least efficiency, over that of the smallest size. Tuned (``rlalloc simulate tune efficiency``): on workloads that
@@ -43,8 +41,3 @@ def most_efficient_by_queue(
 
 efficiency_threshold: Final = OfSizes(most_efficient)
 adaptive_efficiency_threshold: Final = OfSizes(most_efficient_by_queue)
-
-
-def with_threshold(threshold: float, *, adaptive: bool = False) -> Heuristic:
-    """Return one of the two with a threshold of one's own."""
-    return partial(adaptive_efficiency_threshold if adaptive else efficiency_threshold, threshold=threshold)

@@ -78,23 +78,23 @@ class OfSizes:
     CPUs are cut to what a GPU needs; memory to the lower bound or, ``with_memory``, as ``memory_share`` says.
     """
 
-    choose: Callable[..., int]
+    choose: Callable[[Offer], int]
     with_memory: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__doc__", self.choose.__doc__)
 
-    def __call__(self, job: JobView, view: ClusterView, *values: object, **constants: object) -> Shares:
-        """Return the shares of the size, by other constants than the usual ones if they are given."""
-        return self.answer(Offer(job, view), *values, **constants)
+    def __call__(self, job: JobView, view: ClusterView) -> Shares:
+        """Return the shares of the size."""
+        return self.answer(Offer(job, view))
 
-    def answer(self, offer: Offer, *values: object, **constants: object) -> Shares:
+    def answer(self, offer: Offer) -> Shares:
         """Likewise."""
-        return self.sizes(offer).shares[self.place(offer, *values, **constants)]
+        return self.sizes(offer).shares[self.place(offer)]
 
-    def place(self, offer: Offer, *values: object, **constants: object) -> int:
+    def place(self, offer: Offer) -> int:
         """Return the place of the size."""
-        return self.choose(offer, *values, **constants) if len(offer.counts) > 1 else 0
+        return self.choose(offer) if len(offer.counts) > 1 else 0
 
     def sizes(self, offer: Offer) -> Sizes:
         """Return the sizes that it chooses among."""
