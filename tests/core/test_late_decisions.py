@@ -15,7 +15,6 @@ from rlalloc.heuristics import known_costs_s
 from rlalloc.job import Allocation, ChosenType, JobView, Shares
 from rlalloc.late_decisions import (
     Ask,
-    FreeGpus,
     LateRules,
     PoolNow,
     Resized,
@@ -25,6 +24,7 @@ from rlalloc.late_decisions import (
     gain_of,
 )
 from rlalloc.pool import Pool, Stock, without
+from rlalloc.pool_reservations import FreeGpus
 from rlalloc.view import ClusterView, FloatArray, mean_as_requested_s
 
 SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)

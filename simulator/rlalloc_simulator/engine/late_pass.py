@@ -68,7 +68,7 @@ class Pass(NamedTuple):
     ``at`` (1,) says how far it goes and where it is, ``numbers`` are the jobs that it looks at, ``groups`` (groups,)
     counts jobs. ``left`` (nodes, stocks + 2) is what those decided so far leave: units of devices, CPUs, MiB.
     ``blocked`` (jobs, 3) has the group, GPUs and expected run time [s] of those that have to wait. ``free_gpus``
-    (groups, changes) is each group's profile of free GPUs (``rlalloc.late_decisions.FreeGpus``), from ``from_s`` on.
+    (groups, changes) is each group's profile of free GPUs (``rlalloc.pool_reservations``), from ``from_s`` on.
     """
 
     at: Records
