@@ -6,13 +6,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
 
 from rlalloc import __version__
-from rlalloc.config import DEFAULT_PATH, config_as_yaml
-from rlalloc.errors import ConfigError, RlallocError, StoreError
-from rlalloc.store.database import without_secrets
+from rlalloc.config import DEFAULT_PATH
+from rlalloc.errors import RlallocError
+from rlalloc_cli.config_commands import config_app
 from rlalloc_cli.config_option import ConfigForAllOption, exit_on_errors, loaded_config
 from rlalloc_cli.history_commands import history_app
 from rlalloc_cli.keys_commands import keys_app
@@ -27,7 +26,6 @@ _LARGEST_SCRIPT_BYTES: Final = 4 << 20
 """Slurm's max_script_size, by default."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-config_app = typer.Typer(no_args_is_help=True, help="Check or show the configuration.")
 app.add_typer(config_app, name="config")
 app.add_typer(policy_app, name="policy")
 app.add_typer(history_app, name="history")
@@ -284,56 +282,6 @@ def needs(
         typer.echo(needs_as_json(facts, types, gpus_per_node, most))
     else:
         print_needs(facts, types, gpus_per_node, most)
-
-
-@config_app.command("check")
-def config_check(
-    *,
-    offline: Annotated[bool, typer.Option("--offline", help="Check the file alone, and ask Slurm nothing.")] = False,
-    config: ConfigForAllOption = DEFAULT_PATH,
-) -> None:
-    """Check the configuration file, and that it fits the site. Exit 2 if the file is wrong, 1 if it does not fit."""
-    from rlalloc_cli.doctor.doctor_report import print_findings
-    from rlallocd.checks.finding import worst
-    from rlallocd.checks.site_checks import daemon_user, site_findings
-    from rlallocd.slurm import Commands
-
-    loaded = loaded_config(config)
-    try:
-        from rlalloc.curve_keys import check_keys
-        from rlalloc.store.database import check_url
-
-        check_keys(loaded.agent)
-        if not offline:  # a reload does not take up another store
-            check_url(loaded.store.url)
-    except (ConfigError, StoreError) as err:
-        fail(str(err), code=2)
-    if offline:
-        CONSOLE.print(f"{config}: OK as a file; Slurm was not asked")
-        return
-    site, found = site_findings(loaded, Commands(loaded.slurm.command_timeout_s), daemon_user())
-    print_findings([finding for finding in found if finding.level != "OK"])
-    if site is None:
-        CONSOLE.print(f"{config}: OK as a file; whether it fits the site is not known")
-    elif worst(found) == "FAIL":
-        CONSOLE.print(f"{config}: the file is right, but does not fit the site: see FAIL above")
-        raise typer.Exit(1)
-    else:
-        CONSOLE.print(f"{config}: OK")
-
-
-@config_app.command("show")
-def config_show(
-    *,
-    secrets: Annotated[bool, typer.Option("--secrets", help="Show passwords, too.")] = False,
-    config: ConfigForAllOption = DEFAULT_PATH,
-) -> None:
-    """Print the complete configuration, defaults included, with passwords as ***."""
-    loaded = loaded_config(config)
-    if not secrets:
-        store = msgspec.structs.replace(loaded.store, url=without_secrets(loaded.store.url))
-        loaded = msgspec.structs.replace(loaded, store=store)
-    typer.echo(config_as_yaml(loaded), nl=False)
 
 
 def mount_trainer() -> None:
