@@ -54,6 +54,7 @@ POLL_S: Final = 5.0
 """``daemon.poll_s``: while nothing is submitted, a cycle starts this often."""
 OLDEST: Final = generations()[0]
 _EMPTY: Final = "N/A"
+_PADDING: Final = " ".join(f"Unread{number}=(null)" for number in range(40))
 
 
 class ReplayedCommands(Commands):
@@ -72,15 +73,13 @@ class ReplayedCommands(Commands):
             self.jobs[job_id] = columns_of(job_id, now_s, runs=job_id <= self.running, mixed=self.mixed)
 
     def run(self, *words: str) -> str:
-        """Answer squeue, as JSON or in the columns that are asked for."""
+        """Answer squeue, in the columns that are asked for."""
         began_s = time.process_time()
         text = self._printed(words)
         self.printing_s += time.process_time() - began_s
         return text
 
     def _printed(self, words: Sequence[str]) -> str:
-        if "--json" in words:
-            return json.dumps({"jobs": [in_json(columns) for columns in self.jobs.values()]})
         columns = [column.rpartition(":")[::2] for column in words[-1].removeprefix("--Format=").split(",")]
         wanted = [word.removeprefix("--jobs=").split(",") for word in words if word.startswith("--jobs=")]
         ids = [int(job_id) for job_id in wanted[0]] if wanted else self.jobs
@@ -88,14 +87,21 @@ class ReplayedCommands(Commands):
             "".join(self.jobs[job_id].get(name, _EMPTY) + mark for name, mark in columns) + "\n" for job_id in ids
         )
 
+    def printed(self, *words: str) -> str:
+        """Answer ``scontrol show job`` of the whole queue."""
+        return self.converse(*words, lines=[f"show job {job_id}" for job_id in self.jobs])
+
     def converse(self, *words: str, lines: Sequence[str]) -> str:
-        """Answer ``scontrol show job``, a line each."""
+        """Answer ``scontrol show job``, a line each, in which what is not read is padding."""
         del words
-        shown = [self.jobs[int(line.split()[-1])] for line in lines]
-        return "".join(
-            f"JobId={job['JobID']} JobName={job['Name']} UserId=u(1) NumNodes=1 NumCPUs=8 MinMemoryNode=64000M\n\n"
-            for job in shown
+        began_s = time.process_time()
+        text = "".join(
+            f"JobId={job_id} JobName={self.jobs[job_id]['Name']} UserId=u(1) {_PADDING} NumNodes=1 NumCPUs=8 "
+            f"MinMemoryNode=64000M {_PADDING}\n"
+            for job_id in (int(line.split()[-1]) for line in lines)
         )
+        self.printing_s += time.process_time() - began_s
+        return text
 
 
 class ReplayedSlurm:
@@ -288,31 +294,6 @@ def columns_of(job_id: int, now_s: int, *, runs: bool, mixed: bool) -> dict[str,
         "BatchFlag": "1",
         "ArrayJobID": str(job_id),
         "OverSubscribe": "OK",
-    }
-
-
-def in_json(columns: dict[str, str]) -> dict[str, object]:
-    """The same job as squeue 22.05 prints it as JSON, of which a job has 2.5 KB; what is not read is padding."""
-    return {
-        "job_id": int(columns["JobID"]),
-        "name": columns["Name"],
-        "user_name": columns["UserName"],
-        "partition": columns["Partition"],
-        "job_state": columns["State"],
-        "state_reason": columns["Reason"],
-        "submit_time": int(columns["SubmitTime"]),
-        "eligible_time": int(columns["EligibleTime"]),
-        "admin_comment": columns["admin_comment"],
-        "node_count": 1,
-        "max_nodes": 1,
-        "tasks": 1,
-        "cpus": int(columns["NumCPUs"]),
-        "memory_per_node": 64_000,
-        "tres_req_str": columns["tres-alloc"],
-        "tres_per_node": columns["tres-per-node"],
-        "batch_flag": True,
-        "flags": [],
-        **{f"unread_{number}": "" for number in range(110)},
     }
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +43,10 @@ class PrintsColumns(Commands):
         columns = words[-1].removeprefix("--Format=").split(",")
         marks = [column.split(":")[1] for column in columns]
         return "".join("".join(map("".join, zip(job.values(), marks, strict=True))) + "\n" for job in self.jobs)
+
+    def printed(self, *words: str) -> str:
+        self.asked.append(" ".join(words[-2:]))
+        return self.text
 
     def converse(self, *words: str, lines: Sequence[str]) -> str:
         self.asked += lines
@@ -156,10 +159,10 @@ class TestColumnsOfSqueue:
             squeue.jobs = (columns_of_a_job(job_id="8"), {**ours, "priority": priority})
             _, job = reader.jobs()
             assert (job.fields.max_nodes, job.fields.mem_mib_per_cpu, job.fields.mem_mib_per_node) == (4, 8192, 0)
-        assert squeue.asked == ["columns", "show job 7", "columns", "columns"]
+        assert squeue.asked == ["columns", "show job", "columns", "columns"]
         squeue.jobs = ({**ours, "cpus": "8"},)
         reader.jobs()
-        assert squeue.asked[4:] == ["columns", "show job 7"]
+        assert squeue.asked[4:] == ["columns", "show job"]
 
     def test_and_again_whenever_a_job_is_read_back(self) -> None:
         ours = columns_of_a_job(admin_comment="ours")
@@ -169,7 +172,7 @@ class TestColumnsOfSqueue:
         squeue.text = SHOWN.replace("2-4", "2-2")
         assert reader.read_back([7])[7].fields.max_nodes == 2
         assert reader.jobs()[0].fields.max_nodes == 2
-        assert squeue.asked == ["columns", "show job 7", "columns", "show job 7", "columns"]
+        assert squeue.asked == ["columns", "show job", "columns", "show job", "columns"]
 
     @given(st.lists(st.fixed_dictionaries(MOMENTS), min_size=1, max_size=4))
     def test_a_row_with_the_same_request_is_read_as_if_it_were_new(self, moments: list[dict[str, str]]) -> None:
@@ -181,25 +184,25 @@ class TestColumnsOfSqueue:
             marks = Marks(SLURM_22_05)
             (key,) = marks.keys(squeue.run(marks.option))
             assert reader.jobs() == (record_of(marks.row(key), SHOWN_DETAILS, SLURM_22_05),)
-        assert squeue.asked.count("show job 7") == 1
+        assert squeue.asked.count("show job") == 1
 
     @pytest.mark.parametrize(
         "name", ["x NumNodes=1-99 MinMemoryNode=1", "two\nlines", "JobId=7 JobName=llm NumNodes=1-9"]
     )
     def test_no_name_of_a_job_can_forge_what_is_shown(self, name: str) -> None:
         squeue = PrintsColumns(text=SHOWN.replace("JobName=llm", f"JobName={name}"))
-        assert request_details(squeue, {7: name}) == {7: SHOWN_DETAILS}
+        assert request_details(squeue, {7: name}, 1) == {7: SHOWN_DETAILS}
 
     def test_nor_what_is_shown_of_another_job(self) -> None:
         forged = "x\nJobId=7 JobName=llm  NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
         squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
-        assert request_details(squeue, {6: forged, 7: "llm"}) == {6: SHOWN_DETAILS}
+        assert request_details(squeue, {6: forged, 7: "llm"}, 2) == {6: SHOWN_DETAILS}
 
     @pytest.mark.parametrize(("shown", "few"), [(" Switches=1@00:05:00 ", True), ("", False)])
     def test_few_switches_are_a_need(self, shown: str, few: bool) -> None:
         """As in the JSON, from 23.02 on."""
         squeue = PrintsColumns(text=SHOWN.replace(" \n", f" {shown}\n"))
-        assert request_details(squeue, {7: "llm"})[7].needs.few_switches == few
+        assert request_details(squeue, {7: "llm"}, 1)[7].needs.few_switches == few
         assert job_record({"job_id": 7, "required_switches": int(few)}).needs.few_switches == few
 
     def test_a_job_that_left_before_it_was_shown_counts_as_its_columns_say(self) -> None:
@@ -207,21 +210,19 @@ class TestColumnsOfSqueue:
         (job,) = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
         assert (job.fields.max_nodes, job.fields.mem_mib_per_node) == (1, 8192)
 
-    def test_many_at_once_are_read_from_the_json(self) -> None:
-        """As when rlallocd starts while thousands wait."""
-        ours = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in range(1, 200)]
-        json = [{"job_id": number, "job_state": "PENDING", "max_nodes": 6} for number in range(1, 200)]
-        squeue = PrintsColumns(*ours, json=msgspec.json.encode({"jobs": json}).decode())
-        jobs = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
-        assert {job.fields.max_nodes for job in jobs} == {6}
-        assert squeue.asked == ["columns", "json"]
-
-    def test_but_not_for_a_few_of_a_long_queue(self) -> None:
-        others = [columns_of_a_job(job_id=str(number)) for number in range(1, 1100)]
-        ours = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in range(2000, 2120)]
-        squeue = PrintsColumns(*others, *ours, text=SHOWN)
-        SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
-        assert squeue.asked == ["columns", *(f"show job {number}" for number in range(2000, 2120))]
+    @pytest.mark.parametrize("ours", [5, 6])
+    def test_a_few_jobs_are_shown_one_by_one_and_more_with_the_whole_queue(self, ours: int) -> None:
+        """A message for each of many jobs costs more than one for all, and a long queue more than a few jobs."""
+        others = [columns_of_a_job(job_id=str(number)) for number in range(8, 108 - ours)]
+        numbers = range(1000, 1000 + ours)
+        rows = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in numbers]
+        squeue = PrintsColumns(*others, *rows, text="".join(SHOWN.replace("=7", f"={number}") for number in numbers))
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        asked = ["show job"] if ours > 5 else [f"show job {number}" for number in numbers]
+        assert {job.fields.max_nodes for job in reader.jobs() if job.admin_comment} == {4}
+        assert squeue.asked == ["columns", *asked]
+        assert {job.fields.max_nodes for job in reader.read_back(numbers).values()} == {4}
+        assert squeue.asked == 2 * ["columns", *asked]
 
     def test_read_back_tells_only_what_was_asked_for(self) -> None:
         squeue = PrintsColumns(columns_of_a_job(), columns_of_a_job(job_id="8"), text=SHOWN)

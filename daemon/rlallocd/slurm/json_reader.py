@@ -4,12 +4,10 @@ The fields that are read here have the same names in all generations of Slurm. W
 ``generations``; how a value is written (a number plain or as an object, a state as a word or a list) shows in itself.
 """
 
-import contextlib
 import functools
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +15,6 @@ import msgspec
 from rlalloc.devices import node_devices
 from rlalloc.tres import asks_for_shards, gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
-from rlallocd.slurm.request_details import RequestDetails
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, RequestFields, cpus_per_core, with_splits
@@ -66,21 +63,6 @@ class JsonReader:
         text = self._commands.run(*self.capabilities.nodes_command, self.capabilities.json_option)
         return _read(node_record, text, "nodes")
 
-    def request_details(self, job_ids: Collection[int]) -> dict[int, RequestDetails]:
-        """What the columns of squeue leave out of these jobs; those that slurmctld no longer knows are left out.
-
-        Raises SlurmError.
-        """
-        text = self._commands.run("squeue", self.capabilities.json_option, "--all", "--states=all")
-        with _reading("jobs", text):
-            jobs = msgspec.json.decode(text, type=_DetailsOfJobs).jobs
-            parts = Counter(array for job in jobs if (array := _number(job.array_job_id)))
-            return {
-                job_id: _details(job, parts[_number(job.array_job_id)])
-                for job in jobs
-                if (job_id := _number(job.job_id)) in job_ids
-            }
-
     def _with_cpus_per_task(self, jobs: Mapping[int, JobRecord]) -> dict[int, JobRecord]:
         """The same jobs with CPUs per task, from a column of squeue."""
         if not jobs:
@@ -100,43 +82,6 @@ class JsonReader:
     def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
         text = self._commands.run("squeue", self.capabilities.json_option, "--all", "--states=all", *options)
         return with_splits(_read(job_record, text, "jobs"))
-
-
-class _DetailsOfJob(msgspec.Struct):
-    """The few fields that are read of a job with some hundred."""
-
-    job_id: Any
-    array_job_id: Any = None
-    array_task_string: str | None = None
-    max_nodes: Any = None
-    memory_per_cpu: Any = None
-    flags: Any = None
-    excluded_nodes: str | None = None
-    sockets_per_node: Any = None
-    cores_per_socket: Any = None
-    threads_per_core: Any = None
-    minimum_tmp_disk_per_node: Any = None
-    contiguous: Any = None
-    core_spec: Any = None
-    thread_spec: Any = None
-    required_switches: Any = None
-
-
-class _DetailsOfJobs(msgspec.Struct):
-    jobs: list[_DetailsOfJob]
-
-
-def _details(job: _DetailsOfJob, parts: int) -> RequestDetails:
-    """``parts`` is how many records there are of the array that the job is of."""
-    return RequestDetails(
-        max_nodes=_number(job.max_nodes),
-        mem_per_cpu=_number(job.memory_per_cpu) > 0,
-        is_scrontab="CRON_JOB" in words_of(job.flags),
-        is_split=parts > 1,
-        array_tasks=(job.array_task_string or "").partition("%")[0],
-        excluded_nodes=job.excluded_nodes or "",
-        needs=_needs(msgspec.structs.asdict(job)),
-    )
 
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
@@ -302,14 +247,8 @@ def _gres_of(tres: str) -> str:
 
 
 def _read(read: Callable[[Mapping[str, Any]], _Record], text: str, key: str) -> tuple[_Record, ...]:
-    with _reading(key, text):
-        return tuple(read(item) for item in msgspec.json.decode(text)[key])
-
-
-@contextlib.contextmanager
-def _reading(key: str, text: str) -> Iterator[None]:
     try:
-        yield
+        return tuple(read(item) for item in msgspec.json.decode(text)[key])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as err:
         raise UnexpectedAnswer(f"cannot read {key!r} in Slurm's JSON ({err!r}), which begins {text[:80]!r}") from err
 

@@ -22,10 +22,6 @@ from rlallocd.slurm.squeue_columns import Marks, Row, at_this_moment, record_of
 
 _log = logging.getLogger(__name__)
 
-_SHOWN_ONE_BY_ONE: Final = 100
-_SHOWN_OF_MANY: Final = 1000, 0.1
-"""More jobs are not shown by one scontrol: the JSON of all jobs costs less. Of a long queue, up to the other number
-are shown, if they are no more than that part of it."""
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
 _LONGEST_WITHOUT_COLUMNS_S: Final = 600.0
 """However often the columns cannot be read, they are tried again after this time."""
@@ -57,6 +53,7 @@ class SqueueReader:
         self._back_off = BackOff(_LONGEST_WITHOUT_COLUMNS_S)
         self._json_until_s: float | None = None
         self._seen: dict[str, _Seen] = {}
+        self._queued = 0
         self._jobs: tuple[JobRecord, ...] = ()
         self._details: dict[str, RequestDetails] = {}
 
@@ -68,8 +65,8 @@ class SqueueReader:
         keys, new = read
         if not new and len(keys) == len(self._seen):
             return self._jobs
-        ours = [row for row in new.values() if row.may_be_ours and row.request_key not in self._details]
-        self._read_details(ours, len(keys))
+        self._queued = len(keys)
+        self._read_details([row for row in new.values() if row.may_be_ours and row.request_key not in self._details])
         gone = {seen.request_key: seen for key in self._seen.keys() - set(keys) if (seen := self._seen[key])}
         read_now = {key: self._see(row, gone.get(row.request_key)) for key, row in new.items()}
         self._seen = {key: self._seen.get(key) or read_now[key] for key in keys}
@@ -125,13 +122,9 @@ class SqueueReader:
         keys = marks.keys(self._commands.run(*command, *options, marks.option))
         return keys, {key: marks.row(key) for key in keys if key not in known}
 
-    def _read_details(self, rows: Sequence[Row], queued: int = 0) -> None:
-        """Read what columns leave out, for jobs that rlalloc may change, of so many in the queue."""
-        most, part = _SHOWN_OF_MANY
-        if len(rows) > max(_SHOWN_ONE_BY_ONE, min(most, part * queued)):
-            found = self._json_reader.request_details({row.job_id for row in rows})
-        else:
-            found = request_details(self._commands, {row.job_id: row.name for row in rows})
+    def _read_details(self, rows: Sequence[Row]) -> None:
+        """Read what columns leave out, for jobs that rlalloc may change."""
+        found = request_details(self._commands, {row.job_id: row.name for row in rows}, self._queued)
         self._details |= {row.request_key: found[row.job_id] for row in rows if row.job_id in found}
 
     def _see(self, row: Row, before: _Seen | None) -> _Seen:
