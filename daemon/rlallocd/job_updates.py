@@ -13,7 +13,7 @@ from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdatePlan, UpdateRefu
 
 _log = logging.getLogger(__name__)
 
-BATCH: Final = 50
+BATCH: Final = 100
 """Jobs that are updated, then read back in one call and let go in one more: a burst is let go batch by batch."""
 
 _Item = TypeVar("_Item")

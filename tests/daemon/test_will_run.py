@@ -85,4 +85,4 @@ def test_without_an_answer_jobs_go_on_and_it_is_not_asked_again_at_once() -> Non
 def test_a_batch_of_many_kinds_is_not_all_asked_about() -> None:
     slurm = Answers({})
     WillRun(slurm, all_reported).never([each for number in range(50) for each in jobs(number, features=f"f{number}")])
-    assert [len(asked) for asked in slurm.asked] == [20]
+    assert [len(asked) for asked in slurm.asked] == [40]

@@ -38,7 +38,7 @@ while (my $id = <STDIN>) {
 """
 _ANSWER: Final = re.compile(r"^(\d+) (\d+) (.*)$", re.MULTILINE)
 _NEVER: Final = 2014  # slurm_errno.h: ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE, in all versions
-_MOST: Final = 20
+_MOST: Final = 40
 """So many jobs are asked about at once; beyond, our own look at the nodes has to do."""
 _HOLDS_FOR_S: Final = 60.0
 _LONGEST_SILENCE_S: Final = 600.0
