@@ -21,6 +21,7 @@ from rlallocd.slurm import (
     UpdatePlan,
 )
 from rlallocd.slurm.generations import capabilities_of
+from rlallocd.slurm.node_mark import TASK_PROLOG_VERSION
 
 
 def gpus(gpu_type: str, count: int, used: int = 0) -> tuple[NodeDevices, ...]:
@@ -37,7 +38,7 @@ NODE = NodeRecord(
     mem_mib=512_000,
     mem_mib_used=0,
     devices=gpus("a100", 8, 0),
-    extra="rlalloc-task-prolog@2/3",
+    extra=f"rlalloc-task-prolog@2/{TASK_PROLOG_VERSION}",
     booted_s=1,
 )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlalloc.config import Config, parse_config
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import NodeRecord
-from rlallocd.slurm.node_mark import is_marked, with_mark
+from rlallocd.slurm.node_mark import TASK_PROLOG_VERSION, is_marked, with_mark
 from rlallocd.unchecked_nodes import NodesToAvoid, UncheckedNodes, require_checked, unchecked_nodes
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_request_sizes_and_tags import JOB
@@ -26,12 +26,13 @@ def node(name: str = "n1", extra: str = "", **changes: object) -> NodeRecord:
 @pytest.mark.parametrize(
     ("extra", "booted_s", "marked"),
     [
-        ("rlalloc-task-prolog@1000/3", 1000, True),
-        ("rack 7 rlalloc-task-prolog@2000/3 east", 1000, True),
-        ("rlalloc-task-prolog@999/3", 1000, False),
-        ("rlalloc-task-prolog@2000/3", 0, False),
-        ("not-rlalloc-task-prolog@2000/3", 1000, False),
-        ("rlalloc-task-prolog@2000/3x", 1000, False),
+        (f"rlalloc-task-prolog@1000/{TASK_PROLOG_VERSION}", 1000, True),
+        (f"rack 7 rlalloc-task-prolog@2000/{TASK_PROLOG_VERSION} east", 1000, True),
+        (f"rlalloc-task-prolog@999/{TASK_PROLOG_VERSION}", 1000, False),
+        (f"rlalloc-task-prolog@2000/{TASK_PROLOG_VERSION}", 0, False),
+        (f"not-rlalloc-task-prolog@2000/{TASK_PROLOG_VERSION}", 1000, False),
+        (f"rlalloc-task-prolog@2000/{TASK_PROLOG_VERSION}x", 1000, False),
+        (f"rlalloc-task-prolog@1000/{TASK_PROLOG_VERSION - 1}", 1000, False),
         ("", 1000, False),
     ],
 )
@@ -48,7 +49,12 @@ def test_what_else_the_field_holds_stays(words: list[str], first_s: int, then_s:
 
 
 def test_nodes_that_take_no_job_of_ours_need_no_check() -> None:
-    nodes = (node("n1"), node("n2", "rlalloc-task-prolog@1001/3"), node("n3", usable=False), node("n4", devices=()))
+    nodes = (
+        node("n1"),
+        node("n2", f"rlalloc-task-prolog@1001/{TASK_PROLOG_VERSION}"),
+        node("n3", usable=False),
+        node("n4", devices=()),
+    )
     assert [each.name for each in unchecked_nodes(nodes, ENFORCE)] == ["n1"]
     assert unchecked_nodes(nodes, TRUSTED) == ()
 
@@ -79,7 +85,7 @@ def test_a_job_that_may_start_on_one_stays_as_submitted(changes: dict[str, str],
 def test_each_node_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """Also one that was checked and has booted; nothing is told, and nothing looked for, in shadow mode."""
     caplog.set_level(logging.WARNING)
-    seen = node("n2", "rlalloc-task-prolog@1001/3")
+    seen = node("n2", f"rlalloc-task-prolog@1001/{TASK_PROLOG_VERSION}")
     looked = UncheckedNodes()
     assert looked.among((node("n1"),), Config()).named_for(JOB) == ""
     assert caplog.messages == []

@@ -95,6 +95,14 @@ def test_what_an_update_emptied_has_its_counts_again(binding: str, cpus: str, ex
     assert prolog(**size, SLURM_TRES_PER_TASK="", SLURM_TRES_BIND=binding)["SLURM_TRES_PER_TASK"] == expected
 
 
+def test_what_an_update_emptied_goes_from_a_job_with_its_request_back() -> None:
+    """Also from one without memory per node, in which nothing is repaired: `--gres=gpu:2` alone on Slurm 25.11."""
+    size = RESIZED | {"SLURM_MEM_PER_NODE": "", "SLURM_MEM_PER_CPU": "2000", "SLURM_TRES_PER_TASK": ""}
+    assert prolog(**size)["SLURM_TRES_PER_TASK"] is None
+    assert "SLURM_TRES_PER_TASK" not in prolog(**size | {"SLURM_TRES_PER_TASK": "cpu=8"})
+    assert "SLURM_TRES_PER_TASK" not in prolog(**size, SLURM_STEP_ID="0")
+
+
 def test_only_marked_jobs_and_only_the_batch_step() -> None:
     assert prolog(**RESIZED | {"RLALLOC_JOB": "0"}) == {}
     assert prolog(**RESIZED, SLURM_STEP_ID="0") == {}

@@ -8,7 +8,7 @@ was seen; a later boot makes it void. slurm_plugin/mark_node writes it too.
 import re
 from typing import Final
 
-TASK_PROLOG_VERSION: Final = 3
+TASK_PROLOG_VERSION: Final = 4
 """What slurm_plugin/task_prolog says of itself. It is counted up when a resized job needs what an older one lacks."""
 _MARK: Final = re.compile(r"(?:^|(?<=\s))rlalloc-task-prolog@([0-9]{1,12})(?:/([0-9]{1,4}))?(?=\s|$)")
 
