@@ -233,7 +233,7 @@ class Controller:
         decided = self._decide(candidates, snapshot)
         self.metrics.decision_s.observe(time.monotonic() - asked_s)
         self._record(decided)
-        self._decided.update(candidate.key for candidate, _ in decided)
+        self._decided.update({candidate.key: candidate.job.user for candidate, _ in decided})
         self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
         self._applier.apply(decided)
         done_s = time.time()

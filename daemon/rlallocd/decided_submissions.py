@@ -1,11 +1,13 @@
 """Which submissions of jobs were decided, also once a requeue has given their jobs other submit times."""
 
+import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from rlalloc.store import JobKey
+from rlalloc.store.submissions import submission_of
 from rlallocd.job_tag import read_tag
 from rlallocd.slurm import JobRecord
 
@@ -13,30 +15,31 @@ from rlallocd.slurm import JobRecord
 class DecidedSubmissions(Collection[JobKey]):
     """The keys of decided jobs: the id that sbatch printed, and the submit second under which they were decided."""
 
-    def __init__(self, keys: Iterable[JobKey] = ()) -> None:
-        self._times: defaultdict[int, set[int]] = defaultdict(set)
+    def __init__(self, users: Mapping[JobKey, str]) -> None:
+        """``users`` are those of the jobs, by key."""
+        self._users: defaultdict[int, dict[int, str]] = defaultdict(dict)
         self._renamed: dict[int, tuple[JobRecord, JobRecord]] = {}
-        self.update(keys)
+        self.update(users)
 
-    def update(self, keys: Iterable[JobKey]) -> None:
-        """Add the keys of jobs that have been decided."""
-        for job_id, submitted_s in keys:
-            self._times[job_id].add(submitted_s)
+    def update(self, users: Mapping[JobKey, str]) -> None:
+        """Add jobs that have been decided."""
+        for (job_id, submitted_s), user in users.items():
+            self._users[job_id][submitted_s] = sys.intern(user)
 
     def __contains__(self, key: object) -> bool:
         """Whether a job was decided under this very key."""
         match key:
             case (int(job_id), submitted_s):
-                return submitted_s in self._times.get(job_id, ())
+                return submitted_s in self._users.get(job_id, ())
         return False
 
     def __iter__(self) -> Iterator[JobKey]:
         """All keys."""
-        return ((job_id, submitted_s) for job_id, times in self._times.items() for submitted_s in times)
+        return ((job_id, submitted_s) for job_id, users in self._users.items() for submitted_s in users)
 
     def __len__(self) -> int:
         """How many there are."""
-        return sum(map(len, self._times.values()))
+        return sum(map(len, self._users.values()))
 
     def as_first_submitted(self, jobs: Sequence[JobRecord]) -> tuple[JobRecord, ...]:
         """The same jobs; requeued ones have the submit time under which they were decided.
@@ -48,9 +51,8 @@ class DecidedSubmissions(Collection[JobKey]):
         return tuple(self._first(job, before.get(job.job_id)) if job.restarts else job for job in jobs)
 
     def _first(self, job: JobRecord, known: tuple[JobRecord, JobRecord] | None) -> JobRecord:
-        times = self._times.get(job.base_id, ())
-        submitted_s = max((each_s for each_s in times if each_s <= job.submitted_s), default=job.submitted_s)
-        if submitted_s == job.submitted_s or read_tag(job.admin_comment) is None:
+        submitted_s = submission_of(job.submitted_s, job.user, self._users.get(job.base_id, {}))
+        if submitted_s is None or submitted_s == job.submitted_s or read_tag(job.admin_comment) is None:
             return job
         if known is None or known[0] is not job or known[1].submitted_s != submitted_s:
             known = job, msgspec.structs.replace(job, submitted_s=submitted_s)

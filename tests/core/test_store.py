@@ -134,16 +134,16 @@ def test_open_applications_are_those_that_have_not_ended(url: str) -> None:
 def test_decided_jobs_are_identified_by_id_and_submission(url: str) -> None:
     store = Store(url)
     store.add_decisions([DECISION])
-    assert store.decided_jobs(0) == {(7, 1000)}
-    assert store.decided_jobs(2000) == {(7, 1000)}  # it waits, or runs, or may be requeued
+    assert store.decided_jobs(0) == {(7, 1000): DECISION.user}
+    assert store.decided_jobs(2000) == {(7, 1000): DECISION.user}  # it waits, or runs, or may be requeued
     assert store.jobs_without_outcome(0) == (((7, 1000),), None)
     assert store.jobs_without_outcome(DECISION.decided_s + 1).jobs == ()
     assert store.jobs_without_outcome(0, besides={(7, 999), (8, 1000)}).jobs == ((7, 1000),)
     assert store.jobs_without_outcome(0, besides={(7, 1000)}).jobs == ()
     store.add_outcomes([OUTCOME])
     assert store.jobs_without_outcome(0).jobs == ()
-    assert store.decided_jobs(0) == {(7, 1000)}
-    assert store.decided_jobs(2000) == frozenset()
+    assert store.decided_jobs(0) == {(7, 1000): DECISION.user}
+    assert store.decided_jobs(2000) == {}
     store.close()
 
 

@@ -111,15 +111,15 @@ class Store(JournalAccess, OutcomeAccess):
         """The latest decisions, newest first."""
         return self._rows(sa.select(DECISIONS).order_by(DECISIONS.c.decided_s.desc()).limit(limit), Decision)
 
-    def decided_jobs(self, since_s: float) -> frozenset[JobKey]:
-        """(job id, submit second) of all decided jobs submitted since ``since_s`` or not known to have ended."""
-        read = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s)
+    def decided_jobs(self, since_s: float) -> dict[JobKey, str]:
+        """The users of all decided jobs that were submitted since ``since_s`` or are not known to have ended."""
+        read = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s, DECISIONS.c.user)
         query = sa.union(
             read.where(DECISIONS.c.decided_s >= since_s, DECISIONS.c.submitted_s >= since_s),
             read.where(DECISIONS.c.awaits_outcome == 1),
         )
         with self._database.reading() as connection:
-            return frozenset((job_id, int(submitted_s)) for job_id, submitted_s in connection.execute(query))
+            return {(job_id, int(submitted_s)): user for job_id, submitted_s, user in connection.execute(query)}
 
     def histories(self, jobs: Collection[JobKey]) -> dict[JobKey, JobHistory]:
         """What was decided and done for these jobs; nothing for one never decided, or with a row left out."""
