@@ -9,6 +9,7 @@ import pytest
 
 from rlalloc.past_job import Allotted, PastJob
 from rlalloc.store import Store, UnreadableRow
+from rlalloc.store.tables import PAST_JOBS
 from tests.core.history.test_history_readers import PAST
 from tests.core.test_store_growth import plans_of, steps_of
 from tests.core.test_store_migrations import run_sql
@@ -41,6 +42,26 @@ def test_past_jobs_come_in_the_order_of_their_ends_page_by_page(url: str, monkey
     assert [each.ended_s for each in found] == sorted(each.ended_s for each in jobs)
     assert {each.job_id for each in found} == {each.job_id for each in jobs}
     assert list(store.history.past_jobs(2003, 2006)) == jobs[3:6]
+    store.close()
+
+
+def test_every_index_serves_a_query(tmp_path: Path) -> None:
+    """An index takes room in the store, and time with each job that is added."""
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.history.add([PAST])
+
+    def ask(_store: Store) -> None:
+        store.history.add([PAST])
+        list(store.history.past_jobs(0.0, 1e9))
+        store.history.recent(9)
+        store.history.has_ended(0.0, 1e9)
+        store.history.drop_before(1e9, limit=9)
+
+    steps = [f"{step} " for _, plan in plans_of(store, ask) for step in plan if "past_jobs" in step]
+    assert {index.name for index in PAST_JOBS.indexes if any(f" INDEX {index.name} " in step for step in steps)} == {
+        index.name for index in PAST_JOBS.indexes
+    }
+    assert not [step for step in steps if "INDEX" not in step and "PRIMARY KEY" not in step]
     store.close()
 
 

@@ -160,9 +160,6 @@ PAST_JOBS: Final = Table(
     Column("job_class", String(16), nullable=False, server_default=""),
     Index("past_jobs_of_job", "job_id", "submitted_s", unique=True),
     Index("past_jobs_by_end", "ended_s", "id"),
-    Index("past_jobs_by_user", "user", "ended_s"),
-    Index("past_jobs_by_name", "user", "name", "ended_s"),
-    Index("past_jobs_by_script", "script", "ended_s"),
 )
 
 HISTORY_READS: Final = Table(
