@@ -1,5 +1,7 @@
 """How a long time is asked for in spans that sacct answers in time and memory holds."""
 
+import os
+import select
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -125,12 +127,17 @@ def test_only_the_shortest_span_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize("end", ["wait", "exit 0"])
-def test_a_wrapper_of_sacct_ends_with_all_that_it_started(tmp_path: Path, end: str) -> None:
-    """Its child holds the pipe: with the wrapper alone ended, the thread would read on."""
-    late = tmp_path / "late"
-    with pytest.raises(SlurmUnavailable, match=r"gave no answer in 0\.2 s"):
-        Commands(timeout_s=0.2).run_up_to(1000, "sh", "-c", f"(sleep 20; touch {late}) & {end}")
-    assert not late.exists()
+@pytest.mark.parametrize("most_bytes", [None, 1000], ids=["whole", "bounded"])
+def test_a_wrapper_ends_with_all_that_it_started(tmp_path: Path, end: str, most_bytes: int | None) -> None:
+    """Its child holds the pipe, and could do later what is taken for failed."""
+    os.mkfifo(fifo := tmp_path / "fifo")
+    held = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    words = ("sh", "-c", f"sleep 60 3>{fifo} & {end}")
+    commands = Commands(timeout_s=2)
+    with pytest.raises(SlurmUnavailable, match=r"gave no answer in 2 s"):
+        commands.run(*words) if most_bytes is None else commands.run_up_to(most_bytes, *words)
+    assert select.select([held], [], [], 20.0)[0], "the child still holds the other end"
+    os.close(held)
 
 
 def test_many_complaints_do_not_hold_up_the_answer() -> None:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from rlallocd.slurm.slurm_errors import AnswerTooLong, CommandDied, SlurmUnavailable, UnknownJob, UpdateRefused
 
@@ -137,18 +137,9 @@ class Commands:
         self, words: Sequence[str], standard_input: str, most_bytes: int | None
     ) -> subprocess.CompletedProcess[str]:
         try:
-            if most_bytes is not None:
-                return self._bounded(words, most_bytes)
-            return subprocess.run(
-                words,
-                env=self.environment,
-                input=standard_input,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self.timeout_s,
-                check=False,
-            )
+            if most_bytes is None:
+                return self._whole(words, standard_input)
+            return self._bounded(words, most_bytes)
         except subprocess.TimeoutExpired as err:
             raise SlurmUnavailable(f"{words[0]} gave no answer in {self.timeout_s:g} s; is slurmctld busy?") from err
         except FileNotFoundError as err:
@@ -156,32 +147,41 @@ class Commands:
         except OSError as err:
             raise SlurmUnavailable(f"{words[0]} cannot be run: {err.strerror or err}") from err
 
+    def _whole(self, words: Sequence[str], standard_input: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of which everything is kept. Raises TimeoutExpired."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with _group(words, self.environment, text=True, errors="replace", **pipes) as process:
+            printed, said = process.communicate(standard_input, self.timeout_s)
+        return subprocess.CompletedProcess(words, process.returncode, printed, said)
+
     def _bounded(self, words: Sequence[str], most_bytes: int) -> subprocess.CompletedProcess[str]:
         """Run a command of which no more than ``most_bytes`` are kept. Raises AnswerTooLong, TimeoutExpired."""
         ends_s = time.monotonic() + self.timeout_s
-        with (
-            tempfile.TemporaryFile() as complaint,
-            subprocess.Popen(
-                words,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=complaint,
-                start_new_session=True,
-            ) as process,
-        ):
-            try:
+        with tempfile.TemporaryFile() as complaint:
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": complaint}
+            with _group(words, self.environment, **pipes) as process:
                 printed = b"" if process.stdout is None else _printed(words[0], process.stdout, most_bytes, ends_s)
                 process.wait(max(0.0, ends_s - time.monotonic()))
-            except BaseException:
-                with suppress(ProcessLookupError):  # a wrapper's own processes hold the pipe, too
-                    os.killpg(process.pid, signal.SIGKILL)
-                raise
             complaint.seek(0)
             said = complaint.read(most_bytes)
         return subprocess.CompletedProcess(
             words, process.returncode, printed.decode(errors="replace"), said.decode(errors="replace")
         )
+
+
+@contextmanager
+def _group(words: Sequence[str], environment: Mapping[str, str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A command and all that it starts: they are ended if the block raises.
+
+    The processes of a wrapper hold the pipes, and could still carry out what is taken for failed.
+    """
+    with subprocess.Popen(words, env=environment, start_new_session=True, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def _printed(command: str, pipe: IO[bytes], most_bytes: int, ends_s: float) -> bytes:
