@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from rlalloc.history.pseudonyms import real_user
 from rlalloc.past_job import PastJob
 from rlalloc.speed.family_speeds import FamilySpeeds, SizedRun
 from rlalloc.store import Store
@@ -48,7 +49,7 @@ class FamilyRuns:
             for job in ended
             if job.gpus > 0 and job.job_id.isdecimal() and job.state in {"COMPLETED", "TIMEOUT"}
         }
-        decided = self._store.histories_of_runs({key: job.user for key, job in telling.items()})
+        decided = self._store.histories_of_runs({key: real_user(job.user) for key, job in telling.items()})
         for key, job in telling.items():
             if key in decided and decided[key].size.gpu_type is None:
                 first = decided[key].decisions[0]

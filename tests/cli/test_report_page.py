@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from rlalloc.history import Pseudonyms
 from rlalloc.store import Experience
 from rlalloc.store.decided_jobs import DecidedJob, Undone
 from rlalloc_cli.report import report_command
@@ -137,14 +138,16 @@ def test_too_few_jobs_have_no_figures() -> None:
     assert list(what_if_lines(TOO_FEW))[1:] == ["Too few jobs to say."]
 
 
-def test_runs_of_decided_jobs_are_simulated_once_also_after_a_requeue() -> None:
+def test_runs_of_decided_jobs_are_simulated_once_also_after_a_requeue(tmp_path: Path) -> None:
+    """Also under the pseudonym of their user."""
     found = [Experience(decision=DECISION, outcome=OUTCOME)]
     first = msgspec.structs.replace(
         PAST, job_id=str(DECISION.job_id), user=DECISION.user, submitted_s=DECISION.submitted_s
     )
     again = msgspec.structs.replace(first, submitted_s=first.submitted_s + 500)
     others = [msgspec.structs.replace(again, user="bob"), msgspec.structs.replace(again, job_id="8")]
-    assert list(not_among(found, [first, again, *others])) == others
+    disguised = Pseudonyms(tmp_path / "history.key").of(again)
+    assert list(not_among(found, [first, again, disguised, *others])) == others
 
 
 def test_an_empty_span_has_a_page() -> None:

@@ -178,11 +178,12 @@ def test_a_run_after_a_requeue_belongs_to_the_latest_earlier_submission_of_its_u
     store = Store(url)
     store.add_decisions([DECISION, before])
     runs = {(7, 10): "x", (7, 9): DECISION.user, (7, 500): DECISION.user, (7, 2000): DECISION.user, (7, 2001): "bob"}
-    found = store.histories_of_runs({**runs, (8, 2000): DECISION.user})
+    found = store.histories_of_runs({**runs, (8, 2000): DECISION.user, (7, 2002): None})
     assert {key: history.decisions for key, history in found.items()} == {
         (7, 10): (before,),
         (7, 500): (before,),
         (7, 2000): (DECISION,),
+        (7, 2002): (DECISION,),
     }
     store.close()
 

@@ -1,7 +1,7 @@
 """What ended jobs tell of their family's speed, and the time limit of its next job."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rlalloc.heuristics import BASELINE_NAME
+from rlalloc.history import Pseudonyms
 from rlalloc.job import Shares
 from rlalloc.messages import Decided, PolicyAnswer
 from rlalloc.observation import EncodedQuestion
@@ -47,7 +48,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def add(
-    store: Store, job_id: str, gpus: int, run_s: float, state: str = "COMPLETED", requeued_after_s: int = 0
+    store: Store,
+    job_id: str,
+    gpus: int,
+    run_s: float,
+    state: str = "COMPLETED",
+    requeued_after_s: int = 0,
+    named: Callable[[PastJob], PastJob] = lambda job: job,
 ) -> None:
     """A job of the family of ``pending_job`` that was decided and has ended, perhaps after a requeue."""
     job = pending_job(int(job_id.partition("_")[0]))
@@ -64,7 +71,7 @@ def add(
         cpus=8,
         gpus=gpus,
     )
-    store.history.add([ended])
+    store.history.add([named(ended)])
 
 
 def add_flat_family(store: Store, requeued_after_s: int = 0) -> None:
@@ -81,6 +88,16 @@ def test_runs_in_different_sizes_move_the_belief_of_their_family_only(store: Sto
     job = pending_job(1)
     assert runs.speeds.of(job.user, job.name, EIGHT).belief is not PRIOR_BELIEF
     assert runs.speeds.of("somebody else", job.name, EIGHT).belief is PRIOR_BELIEF
+
+
+def test_a_pseudonym_hides_no_run_after_a_requeue(store: Store, tmp_path: Path) -> None:
+    named = Pseudonyms(tmp_path / "history.key").of
+    for number in range(1, 17):
+        add(store, str(number), 8 if number % 2 else 1, 300.0, requeued_after_s=500, named=named)
+    runs = FamilyRuns(store)
+    runs.read(0.0)
+    job = pending_job(1)
+    assert runs.speeds.belief(job.user, job.name, EIGHT) is not PRIOR_BELIEF
 
 
 def test_what_ends_later_is_read_later_and_once(store: Store) -> None:

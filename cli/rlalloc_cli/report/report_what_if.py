@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from rlalloc.history.pseudonyms import real_user
 from rlalloc.store.submissions import submission_of
 from rlalloc_cli.report.report_sources import Report, WrongQuestion
 from rlalloc_cli.terminal import complain
@@ -52,12 +53,12 @@ def simulate_what_if(report: Report) -> "WhatIf":
 
 
 def not_among(found: Iterable["Experience"], past_jobs: Iterable["PastJob"]) -> Iterator["PastJob"]:
-    """The jobs that are no run of a decided one; under a pseudonym, a run after a requeue is not recognised."""
+    """The jobs that are no run of a decided one."""
     users: defaultdict[str, dict[int, str]] = defaultdict(dict)
     for one in found:
         users[str(one.decision.job_id)][int(one.decision.submitted_s)] = one.decision.user
     for job in past_jobs:
-        if submission_of(int(job.submitted_s), job.user, users.get(job.job_id, {})) is None:
+        if submission_of(int(job.submitted_s), real_user(job.user), users.get(job.job_id, {})) is None:
             yield job
 
 

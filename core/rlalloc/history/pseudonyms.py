@@ -21,6 +21,12 @@ from rlalloc.shared_files import read_regular_file
 _KEY_BYTES: Final = 32
 _LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
 _DIGITS: Final = re.compile(r"\d+")
+_OF_A_USER: Final = re.compile(r"user-[a-p]{16}")
+
+
+def real_user(name: str) -> str | None:
+    """The user of a past job; None where the name is a pseudonym, which does not tell."""
+    return None if _OF_A_USER.fullmatch(name) else name
 
 
 class Pseudonyms:

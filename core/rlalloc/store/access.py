@@ -126,11 +126,10 @@ class Store(JournalAccess, OutcomeAccess):
         all_of = self._histories_of_ids({job_id for job_id, _ in jobs})
         return {job: all_of[job] for job in jobs if job in all_of}
 
-    def histories_of_runs(self, runs: Mapping[JobKey, str]) -> dict[JobKey, JobHistory]:
+    def histories_of_runs(self, runs: Mapping[JobKey, str | None]) -> dict[JobKey, JobHistory]:
         """The same for the jobs of these runs, also where a run followed a requeue (``submission_of``).
 
-        ``runs`` are their users, by job id and submit second of the run. Under a pseudonym, only runs that followed
-        no requeue are found.
+        ``runs`` are their users, None where they are not known, by job id and submit second of the run.
         """
         all_of = self._histories_of_ids({job_id for job_id, _ in runs})
         users: defaultdict[int, dict[int, str]] = defaultdict(dict)
