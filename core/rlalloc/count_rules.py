@@ -30,6 +30,21 @@ def with_declared_least(bounds: Bounds, request: Allocation, directives: Directi
     return msgspec.structs.replace(bounds, gpu_counts=counts)
 
 
+def with_least_memory(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
+    """Leave out GPU counts for which a node has less memory per GPU than the minimum, also where none is declared.
+
+    The minimum is then the request, or what similar past jobs used. If no count remains, all stay: its user named a
+    range without the request.
+    """
+    least_mib = bounds.mem_mib_per_gpu.minimum
+    counts = tuple(
+        count
+        for count in bounds.gpu_counts
+        if count == request.gpus or least_mib * min(count, shape.gpus) <= max(shape.mem_mib, request.mem_mib_per_node)
+    )
+    return msgspec.structs.replace(bounds, gpu_counts=counts) if counts else bounds
+
+
 def with_whole_nodes(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
     """Bounds of a job that holds all of its nodes whatever it asks for: less of a node frees nothing for others.
 

@@ -11,7 +11,13 @@ from rlalloc.allocation import without_limit
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives, task_per_gpu
 from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
-from rlalloc.count_rules import with_declared_least, with_few_switches, with_near_gpus, with_whole_nodes
+from rlalloc.count_rules import (
+    with_declared_least,
+    with_few_switches,
+    with_least_memory,
+    with_near_gpus,
+    with_whole_nodes,
+)
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
@@ -163,6 +169,8 @@ def job_view(
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
         if views.has_its_nodes_alone(job):
             bounds = with_whole_nodes(bounds, request, cluster.shape)
+        else:
+            bounds = with_least_memory(bounds, request, cluster.shape)
         if job.needs.few_switches:
             bounds = with_few_switches(bounds, request, cluster.shape)
         if job.needs.near_gpus:  # after all that may raise its minimum of CPUs

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from rlalloc.allocation import size_for
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives
-from rlalloc.count_rules import with_declared_least, with_few_switches, with_near_gpus, with_whole_nodes
+from rlalloc.count_rules import (
+    with_declared_least,
+    with_few_switches,
+    with_least_memory,
+    with_near_gpus,
+    with_whole_nodes,
+)
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, Shares
 
@@ -37,6 +43,26 @@ def test_a_range_in_which_no_count_has_that_is_refused() -> None:
     bounds = bounds_of(request, words, EIGHT_GPUS)
     with pytest.raises(DirectiveError, match=r"gpus=8-8: .* name less"):
         with_declared_least(bounds, request, parse_directives(words), EIGHT_GPUS)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus_per_node", "mem_mib", "gpus", "counts"),
+    [
+        (1, 2, 100_000, "1-8", (1, 2, 4, 8)),
+        (1, 2, 200_000, "1-8", (1, 2, 4)),
+        (1, 2, 400_000, "1-8", (1, 2)),
+        (4, 1, 200_000, "1-8", (1, 2, 4)),
+        (1, 8, 512_000, "1-16", (1, 2, 4, 8, 16)),
+        (1, 2, 400_000, "4-8", (4, 8)),
+    ],
+    ids=["enough", "half", "the request alone", "on fewer nodes", "whole nodes", "a range without the request"],
+)
+def test_counts_with_less_memory_per_gpu_than_asked_for_are_no_choice(
+    nodes: int, gpus_per_node: int, mem_mib: int, gpus: str, counts: tuple[int, ...]
+) -> None:
+    request = Allocation(nodes, gpus_per_node, 1, 8, mem_mib, 3600)
+    bounds = with_least_memory(bounds_of(request, f"gpus={gpus}", EIGHT_GPUS), request, EIGHT_GPUS)
+    assert bounds.gpu_counts == counts
 
 
 @pytest.mark.parametrize(

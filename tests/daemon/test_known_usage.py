@@ -6,6 +6,7 @@ import msgspec
 
 from rlalloc.config import Config, Rule
 from rlalloc.errors import HistoryError
+from rlalloc.job import Allocation
 from rlalloc.past_job import PastJob
 from rlalloc.speed.profile_file import AppliesTo, ProfilePoint, Size
 from rlalloc.usage.family_kills import FamilyKills, Kill
@@ -38,10 +39,10 @@ def disguised(job: PastJob) -> PastJob:
     return msgspec.structs.replace(job, user=f"user-{job.user}")
 
 
-def learned() -> Learned:
-    """120 jobs like JOB, each of which held 40,000 of 256,000 MiB."""
+def learned(request: Allocation = REQUEST) -> Learned:
+    """120 jobs like JOB, each of which held 40,000 MiB."""
     found = Learned()
-    like = disguised(as_past_job(JOB, REQUEST))
+    like = disguised(as_past_job(JOB, request))
     for number in range(120):
         began_s = 10_000.0 * number
         found.usage.add(
@@ -72,6 +73,22 @@ def test_a_job_like_past_jobs_gets_their_floor_under_the_names_of_the_history() 
     assert minimum() == (40_000.0 * 1.1 / 8, "past jobs")
     past.kills.add(f"user-{JOB.user}", JOB.name, Kill(5, "out-of-memory", 0.0, 8))
     assert minimum() == (32_000.0, "request")
+
+
+def test_a_job_gets_no_gpus_for_which_a_node_has_too_little_memory_unless_past_jobs_needed_less() -> None:
+    """A node has eight GPUs and 512,000 MiB; the request is two of them and 400,000 MiB."""
+    request = msgspec.structs.replace(REQUEST, gpus_per_node=2, mem_mib_per_node=400_000)
+    tag = read_tag("rlalloc:v=1;mode=shadow;rule=llm;class=train;begin=0;user_begin=0;ask=gpus=1-8")
+    assert tag is not None
+
+    def counts(past: Learned) -> tuple[int, ...]:
+        usage = KnownUsage(past, Counter(), disguised)
+        views = ClusterViews(NodePools([NODE]), (), 0.0, CONFIG.urgency, usage=usage)
+        view = job_view(Candidate(JOB, tag, "shadow"), request, Rule(name="llm"), views.for_job(JOB), views, CONFIG)
+        return view.bounds.gpu_counts
+
+    assert counts(Learned()) == (1, 2)
+    assert counts(learned(request)) == (1, 2, 4, 8)
 
 
 def test_a_profile_raises_the_floor_of_jobs_that_it_names_as_they_are_called() -> None:
