@@ -1,5 +1,6 @@
 """What systemd wants to hear from a service of Type=notify; silence where there is no systemd."""
 
+import contextlib
 import math
 import os
 import time
@@ -16,7 +17,9 @@ def notify(state: str) -> None:
         import systemd.daemon
     except ImportError:
         return
-    systemd.daemon.notify(state)
+    # Where systemd does not take it (it starts itself anew, say), the next word may reach it; none is worth a cycle.
+    with contextlib.suppress(OSError):
+        systemd.daemon.notify(state)
 
 
 class Watchdog:

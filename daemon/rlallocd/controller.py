@@ -263,6 +263,11 @@ class Controller:
         except SlurmError as err:
             self.counters["slurm_errors"] += 1
             _log.warning("Slurm failed, the next cycle tries again: %s", err)
+        except LeaseLost as err:  # it could not be renewed
+            _log.warning("the cycle ended early: %s", err)
+        except Exception as err:  # noqa: BLE001 (as in a cycle)
+            self.counters["internal_errors"] += 1
+            _log.exception("the cycle failed because of an error in rlalloc, jobs run as submitted: %r", err)
 
     def _deferred_without_update(self, jobs: Sequence[JobRecord]) -> list[JobRecord]:
         """Jobs that still wait for us though no update of them is open: they are as submitted."""

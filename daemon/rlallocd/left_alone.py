@@ -16,12 +16,11 @@ from typing import Final
 
 import msgspec
 
-from rlalloc.errors import StoreError
 from rlalloc.store import Decision, JobHistory, Store
 from rlalloc.user_messages import UserServiceError
 from rlallocd.candidates import Candidate
 from rlallocd.job_tag import fits_slurmdbd, read_tag, with_plan_note, with_skip
-from rlallocd.slurm import CommandDied, JobRecord, Slurm, SlurmError, UpdatePlan, UpdateRefused
+from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdatePlan, UpdateRefused
 from rlallocd.transactions import Applier, TakenBack
 
 _log = logging.getLogger(__name__)
@@ -115,11 +114,10 @@ class LeftAlone:
                 except CommandDied as err:  # where it was carried out, who asks again gets the request back
                     _log.info("job %d: a request to leave it alone failed: %s", request.job_id, err)
                     answer.set_exception(UserServiceError(_LATER))
-        except (SlurmError, StoreError):
+        finally:  # whatever has failed
             for _, answer in taken:
                 if not answer.done():
                     answer.set_exception(UserServiceError(_LATER))
-            raise
         return tuple(
             msgspec.structs.replace(job, admin_comment=marked[job.base_id]) if job.base_id in marked else job
             for job in jobs

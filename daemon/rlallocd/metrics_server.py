@@ -29,7 +29,10 @@ _PATHS: Final = ("/", "/metrics")
 
 
 class MetricsServer(TCPServer):
-    """Serves a registry from construction until closed, in a thread of its own. Raises OSError, OverflowError."""
+    """Serves a registry from construction until closed, in a thread of its own.
+
+    Raises OSError, OverflowError, or RuntimeError if there is no thread for it.
+    """
 
     allow_reuse_address = True
     request_queue_size = 2 * MOST
@@ -44,7 +47,11 @@ class MetricsServer(TCPServer):
         self._thread = threading.Thread(
             target=self.serve_forever, args=(_LOOK_EVERY_S,), name="metrics-server", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.server_close()
+            raise
 
     @property
     def port(self) -> int:
@@ -175,7 +182,7 @@ def serve_metrics(listen: str, registry: CollectorRegistry) -> MetricsServer | N
     address, _, port = listen.rpartition(":")
     try:
         server = MetricsServer(address, int(port), registry)
-    except (OSError, OverflowError) as err:
+    except (OSError, OverflowError, RuntimeError) as err:
         _log.error("no metrics: cannot listen at %s (%s); set metrics.listen to a free port", listen, err)
         return None
     _log.info("metrics at http://%s:%d/metrics", address, server.port)

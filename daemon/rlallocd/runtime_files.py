@@ -34,14 +34,14 @@ class RuntimeFiles:
 
         ``stands_by`` says why another rlallocd is to act.
         """
-        self._stop_serving()
         try:
+            self._stop_serving()
             if controller is None:
                 self._users = UserService(self._config)
             else:
                 self._users = UserService(self._config, controller.off_requests, controller.switch)
-        except OSError as err:
-            _log.warning("cannot answer users in %s: %s", self._config.runtime_directory, err.strerror or err)
+        except (OSError, RuntimeError) as err:  # RuntimeError: no thread can be started
+            _log.warning("cannot answer users in %s: %s", self._config.runtime_directory, err)
         else:
             self._users.stands_by = stands_by
 
@@ -70,5 +70,5 @@ class RuntimeFiles:
 
     def _stop_serving(self) -> None:
         if self._users is not None:
-            self._users.close()
-            self._users = None
+            users, self._users = self._users, None
+            users.close()

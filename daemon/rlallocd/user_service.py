@@ -101,6 +101,7 @@ class UserService:
     """Serves from construction until closed. ``config`` and ``stands_by`` may be replaced at any time.
 
     ``stands_by`` says why the rlallocd beside another slurmctld acts; only that one does what users ask for.
+    Raises OSError, or RuntimeError if there is no thread for it.
     """
 
     def __init__(
@@ -116,7 +117,11 @@ class UserService:
         self._connections = UserConnections()
         self._pace = UserPace()
         self._thread = threading.Thread(target=self._serve, name="user-service", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         """Stop serving, and remove the socket."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlalloc.config import Config, DaemonSection, PolicySection, StoreSection
-from rlalloc.errors import StoreError
+from rlalloc.errors import LeaseLost, StoreError
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.expert_mix import COLUMNS
 from rlalloc.run_times.job_facts import JobFacts
@@ -21,6 +21,7 @@ from rlalloc.store import Store
 from rlalloc.user_messages import AskSwitch, UserServiceError
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
+from rlallocd.left_alone import OffRequest
 from rlallocd.slurm import JOBS_PER_CALL, JobRecord
 from tests.core.test_store import APPLICATION, DECISION
 from tests.core.test_store_migrations import run_sql
@@ -300,6 +301,58 @@ def test_a_store_that_fails_keeps_no_job_waiting(
     assert controller.counters["store_errors"] == 1
     assert sorted(slurm.begun) == [7, 8]
     assert len(store.decisions_of(7)) == (step == "journal")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (LeaseLost("the right to act could not be renewed"), "the cycle ended early: the right to act"),
+        (ValueError("something odd"), "an error in rlalloc, jobs run as submitted: ValueError('something odd')"),
+    ],
+)
+def test_what_fails_after_the_store_does_not_end_the_daemon(
+    config: Config,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: Exception,
+    said: str,
+) -> None:
+    """With two controllers, the lease is in the store that fails."""
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    def may_not() -> None:
+        raise fault
+
+    slurm, agent = SlurmInMemory([_deferred(7)]), AgentClient("ipc:///nowhere", 0.01)
+    controller = Controller(config, slurm, store, agent)  # type: ignore[arg-type]
+    monkeypatch.setattr(store, "open_applications", full)
+    slurm.may_change = may_not
+    controller.cycle()
+    agent.close()
+    assert controller.counters["store_errors"] == 1
+    assert controller.counters["internal_errors"] == isinstance(fault, ValueError)
+    assert said in caplog.text
+
+
+def test_who_wants_a_job_left_alone_hears_of_a_fault_of_ours(make: MakeController) -> None:
+    job = pending_job(7)
+    slurm = SlurmInMemory([job])
+    controller = make(slurm)
+
+    def fault() -> None:
+        raise ValueError("something odd")
+
+    def cycle() -> None:
+        controller.cycle()
+
+    slurm.may_change = fault
+    request = OffRequest(7, job.user, 1000, any_job=False)
+    with pytest.raises(UserServiceError, match="try again later"):
+        controller.off_requests.ask(request, 0.1, cycle)
+    assert controller.counters["internal_errors"] == 1
 
 
 def _asked(controller: Controller, *, off: bool, uid: int = 0, user: str = "root") -> str:

@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from rlalloc import service
 from rlalloc.config import AgentSection, Config, HistorySection, PolicySection, SlurmSection
@@ -25,8 +26,10 @@ from rlallocd import daemon_app, site_connection
 from rlallocd.agent_client import AgentClient
 from rlallocd.intercept import RuntimeDirectoryError
 from rlallocd.kept_answers import KeptAnswers
+from rlallocd.metrics_server import serve_metrics
 from rlallocd.only_daemon import LOCK_FILE, OnlyDaemon
 from rlallocd.reload import reloaded
+from rlallocd.runtime_files import RuntimeFiles
 from rlallocd.slurm import Slurm, SlurmUnavailable
 from rlallocd.slurm.slurm_commands import Commands
 from slurm_testbed import wait_until
@@ -311,6 +314,31 @@ class TestReload:
         assert "slurm.backend has changed" not in caplog.text
         assert "grace 90" in (daemon.directory / "intercept").read_text()
         assert not other.exists()
+
+
+def test_a_word_that_systemd_does_not_take_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens at its socket now."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    service.notify("READY=1")
+    Watchdog().feed()
+
+
+def test_without_a_thread_for_it_a_server_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the limit of the unit's tasks: no job depends on either server."""
+
+    def no_thread(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with closing(RuntimeFiles(Config(runtime_directory=tmp_path))) as files:
+        files.serve_users(None, "")
+    assert serve_metrics("127.0.0.1:0", CollectorRegistry()) is None
+    assert [text.partition(":")[0] for text in caplog.messages] == [
+        f"cannot answer users in {tmp_path}",
+        "no metrics",
+    ]
 
 
 def test_another_time_limit_holds_for_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
