@@ -26,8 +26,8 @@ class Consent(msgspec.Struct, frozen=True):
     samples and steps. ``one_node``: the launcher as written stays on one node. ``nodes``: the least and most that an
     elastic launch can have. ``parallel`` is the product of tensor, pipeline and context parallelism, ``experts`` that
     of the experts' ranks. ``shards``: the model is spread over the GPUs, so that fewer may not hold it.
-    ``cpus_fixed`` and ``memory_fixed``: its own srun names them. ``states_workers``: it names a number of worker
-    processes or threads.
+    ``cpus_fixed`` and ``memory_fixed``: its own srun names them, or it binds its processes to CPUs by number.
+    ``states_workers``: it names a number of worker processes or threads.
     """
 
     moldable: bool = False
@@ -45,7 +45,12 @@ class Consent(msgspec.Struct, frozen=True):
     states_workers: bool = False
 
     def allows(self, size: Allocation, request: Allocation, *, any_batch: bool) -> bool:
-        """Whether a size leaves parallelism and global batch as they are; ``any_batch``: the batch may change."""
+        """Whether a size leaves parallelism and global batch as they are; ``any_batch``: the batch may change.
+
+        Fewer GPUs on a node bring fewer CPUs and less memory, so a script that names those of its steps keeps them.
+        """
+        if (self.cpus_fixed or self.memory_fixed) and size.gpus_per_node < request.gpus_per_node:
+            return False
         if size.gpus % (self.parallel * self.experts):
             return False
         if self.nodes is not None and not self.nodes[0] <= size.nodes <= self.nodes[1]:

@@ -116,7 +116,10 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("modules.sh *lmod.sh init/bash init/sh init/profile modulecmd LMOD_CMD spack spack/setup-env.sh"),
         *_words("setvars.sh mpivars.sh hpcx-init*.sh .cargo/env nvm.sh ssh-agent brew"),
     )
-    cpus: tuple[str, ...] = ("--cpus-per-task", "--cpus-per-gpu", "srun -c", "--physcpubind")
+    cpus: tuple[str, ...] = (
+        *_words("--cpus-per-task --cpus-per-gpu SRUN_CPUS_PER_TASK --physcpubind --cpunodebind map_cpu mask_cpu"),
+        "srun -c",
+    )
     memory: tuple[str, ...] = ("--mem", "--mem-per-gpu", "--mem-per-cpu")
     workers: tuple[str, ...] = (
         *_words("--num-workers num_workers --dataloader-num-workers dataloader_num_workers --workers --num-proc"),

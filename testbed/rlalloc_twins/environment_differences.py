@@ -192,6 +192,11 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         "CPUs per GPU; removed if that is no whole number",
         lambda job, name: quotient(job, name, job.given.cpus_per_node, job.given.gpus_per_node),
     ),
+    _set_if_there(
+        "SRUN_CPUS_PER_TASK",
+        "at most the CPUs per task",
+        lambda job, name: min(int(job.before[name]), job.given.cpus_per_task),
+    ),
     _set_if_there("SLURM_TRES_PER_TASK", "CPUs and GPUs per task; removed if these are no whole numbers", per_task),
     _set_if_there(
         "SLURM_TRES_BIND",

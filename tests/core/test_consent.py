@@ -380,6 +380,16 @@ def test_cpus_and_memory_that_the_script_fixes_are_not_trimmed() -> None:
     assert bounds(FOLLOWS, "srun-c=$SLURM_CPUS_PER_TASK", "mem=0", site=floors).cpus_per_gpu.minimum == 2
 
 
+@pytest.mark.parametrize(
+    "word", ["SRUN-CPUS-PER-TASK=64", "cpus-per-task=64", "mem=400G", "mask-cpu=fe,fe00", "cpunodebind=1"]
+)
+def test_steps_that_name_their_cpus_or_memory_keep_the_gpus_of_a_node(word: str) -> None:
+    """With fewer GPUs, its CPUs or memory once were fewer than its srun asked for, and the job failed."""
+    batch = (FOLLOWS, "nnodes=$SLURM_NNODES", *BATCH, word)
+    assert bounds(*batch).gpu_counts == (8, 16)
+    assert bounds(*batch, size=request(nodes=2)).gpu_counts == (8, 16, 32)
+
+
 @pytest.mark.parametrize("word", ["num-workers=16", "num-proc=48", "OMP-NUM-THREADS=8"])
 def test_a_floor_of_the_site_does_not_take_cpus_from_stated_workers(word: str) -> None:
     floors = SiteBounds(min_cpus_per_gpu=2, min_mem_mib_per_gpu=1024)

@@ -265,6 +265,15 @@ def test_no_job_gets_a_size_that_only_a_reserved_node_has(idle: Installation) ->
     idle.site.wait_for_states([job_id], ENDED)
 
 
+def test_srun_does_not_ask_for_the_cpus_that_the_shell_of_its_user_had_set(idle: Installation) -> None:
+    """SRUN_CPUS_PER_TASK, for instance of the job that has submitted this one: srun takes it for its own option."""
+    script = LLM.format(words="gpus=1 cpus-per-gpu=1") + "srun -n1 sh -c 'echo $SLURM_CPUS_PER_TASK' || exit 1\n"
+    options = ["-N1", "--gres=gpu:a100:1", "-c4", "--mem=4G"]
+    job_id = idle.site.sbatch(script, user=USER, options=options, environment={"SRUN_CPUS_PER_TASK": "4"})
+    idle.site.wait_for_states([job_id], ENDED)
+    assert idle.output(job_id) == "1\n"
+
+
 def test_a_job_waits_for_the_nodes_that_report_last_to_a_slurmctld_just_started(idle: Installation) -> None:
     """Its range and its nodes would be those of the others, and one that asks for more would be declined for good."""
     site = idle.site

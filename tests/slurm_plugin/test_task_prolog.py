@@ -103,6 +103,12 @@ def test_what_an_update_emptied_goes_from_a_job_with_its_request_back() -> None:
     assert "SLURM_TRES_PER_TASK" not in prolog(**size, SLURM_STEP_ID="0")
 
 
+@pytest.mark.parametrize(("stated", "expected"), [("16", "8"), ("8", None), ("4", None), ("all", None)])
+def test_srun_asks_for_no_more_cpus_per_task_than_there_are(stated: str, expected: str | None) -> None:
+    """From the shell or the job in which sbatch was called; srun takes it for its own --cpus-per-task."""
+    assert prolog(**RESIZED, SRUN_CPUS_PER_TASK=stated).get("SRUN_CPUS_PER_TASK") == expected
+
+
 def test_only_marked_jobs_and_only_the_batch_step() -> None:
     assert prolog(**RESIZED | {"RLALLOC_JOB": "0"}) == {}
     assert prolog(**RESIZED, SLURM_STEP_ID="0") == {}

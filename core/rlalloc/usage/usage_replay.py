@@ -133,15 +133,15 @@ class UsageReplay:
         """Replay all jobs."""
         for number, job in enumerate(self._jobs):
             while self._ends and self._ends[0][0] <= job.submitted_s:
-                self._has_ended(heapq.heappop(self._ends)[2])
+                self._has_ended(*heapq.heappop(self._ends)[1:])
             self._submit(number, job)
         return self.figures
 
-    def _has_ended(self, job: PastJob) -> None:
+    def _has_ended(self, number: int, job: PastJob) -> None:
         self.usage.add(job)
         self._kills.ended(job)
         if job.state == "OUT_OF_MEMORY" and job.allotted is not None:
-            kill = Kill(int(job.job_id), "out-of-memory", job.ended_s, job.allotted.gpus)
+            kill = Kill(number, "out-of-memory", job.ended_s, job.allotted.gpus)
             self._kills.add(job.user, job.name, kill)
 
     def _submit(self, number: int, job: PastJob) -> None:
