@@ -97,3 +97,14 @@ def test_a_script_that_follows_slurm_is_resized_and_sees_it(busy: Installation, 
         assert found == ("unset" if name in UNSET[form] else value), name
     assert busy.output(job_id).count("task of 2") == (2 if form == "a task per GPU" else 0)
     assert busy.explain(job_id)[0]["decision"]["bounds"]["script"]
+
+
+def test_a_step_that_names_its_cpus_has_them(busy: Installation) -> None:
+    """The last test of a site. With two of its GPUs, the job once had half of its CPUs, and its srun failed."""
+    script = TORCHRUN.replace("\n: torchrun", "\nsrun --cpus-per-task=8 true || exit 1\n: torchrun")
+    job_id = busy.submit(script, *FORMS["per node"][1], "--mem=8G", "--time=60")
+    bounds = busy.decision(job_id).bounds
+    assert bounds is not None
+    assert bounds.gpu_counts == (4, 8)
+    busy.site.run(["scancel", "--user=root"])
+    busy.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
