@@ -54,8 +54,12 @@ def test_a_range_in_which_no_count_has_that_is_refused() -> None:
         (4, 1, 200_000, "1-8", (1, 2, 4)),
         (1, 8, 512_000, "1-16", (1, 2, 4, 8, 16)),
         (1, 2, 400_000, "4-8", (4, 8)),
+        (1, 2, 512_000, "1-8", (1, 2, 4, 8)),
     ],
-    ids=["enough", "half", "the request alone", "on fewer nodes", "whole nodes", "a range without the request"],
+    ids=[
+        *("enough", "half", "the request alone", "on fewer nodes", "whole nodes", "a range without the request"),
+        "all memory of the node",
+    ],
 )
 def test_counts_with_less_memory_per_gpu_than_asked_for_are_no_choice(
     nodes: int, gpus_per_node: int, mem_mib: int, gpus: str, counts: tuple[int, ...]

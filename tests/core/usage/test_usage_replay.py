@@ -40,6 +40,7 @@ def test_nothing_is_trimmed_before_enough_has_ended() -> None:
 def test_a_jump_kills_one_job_and_its_family_goes_back() -> None:
     jobs = steady(300)
     jumped = [msgspec.structs.replace(job, node_rss_mib=200 * GIB) for job in jobs[250:]]
+    jumped[0] = msgspec.structs.replace(jumped[0], job_id="7+1")  # a part of a heterogeneous job
     found = figures([*jobs[:250], *jumped])
     assert found.killed == 1
     assert found.jobs == 300
