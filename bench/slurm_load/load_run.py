@@ -7,7 +7,7 @@ from typing import Final
 
 from rlalloc.errors import RlallocError
 from slurm_load import phases
-from slurm_load.burst_alone import measure_burst
+from slurm_load.burst_alone import measure_bare_burst, measure_burst
 from slurm_load.load_site import commit, measured_place, waiting_for_us
 from slurm_testbed import TestbedError
 
@@ -24,11 +24,14 @@ def main() -> int:
     parser.add_argument("--pending", type=int, default=2000, help="jobs that wait beside")
     parser.add_argument("--burst", type=int, default=500, help="jobs of the burst")
     parser.add_argument("--burst-alone", type=int, metavar="JOBS", help="only a burst of so many jobs, and its table")
+    parser.add_argument("--waiting", type=int, default=0, help="with --burst-alone: jobs of no rule that wait beside")
+    parser.add_argument("--bare", action="store_true", help="with --burst-alone: without rlalloc")
     given = parser.parse_args()
     size = 0.1 if given.quick else 1.0
     try:
         if given.burst_alone:
-            return 0 if measure_burst(given.burst_alone) else 1
+            measure = measure_bare_burst if given.bare else measure_burst
+            return 0 if measure(given.burst_alone, given.waiting) else 1
         return _measure(
             pending=int(given.pending * size),
             burst=int(given.burst * size),

@@ -4,11 +4,11 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from rlalloc.store import Store
 from rlalloc_testbed import USER, Installation, install, start_site
-from slurm_testbed import wait_until
+from slurm_testbed import Site, wait_until
 
 NODES: Final = 4
 JOB: Final = """#!/bin/sh
@@ -17,20 +17,32 @@ JOB: Final = """#!/bin/sh
 : torchrun train.py
 """
 """A moldable training job: each one is decided, resized, verified and begun."""
+OTHER_JOB: Final = "#!/bin/sh\n#SBATCH --nodes=1 --gpus-per-node=4 --mem=200G --output=/dev/null\n./simulate\n"
+"""A job that is none of rlalloc's: no rule covers it."""
 _FILLER: Final = "#!/bin/sh\nsleep 86400\n"
 _AT_ONCE: Final = 2
+_CHUNK: Final = 1000
 _PATIENCE_S: Final = 300.0
 
 
 @contextmanager
-def measured_place() -> Iterator[Installation]:
-    """A full cluster, on which no job can start, with rlalloc enforced and all else at its default."""
-    with start_site(f"bench-{os.getpid()}", nodes=NODES) as site:
-        rlalloc = install(site, grace_s=60, daemon={}, agent={"endpoint": f"ipc://{site.run_directory}/agent.sock"})
+def full_site(**changes: Any) -> Iterator[Site]:
+    """A full cluster, on which no job can start; ``changes`` are of SiteSpec."""
+    many = {"MaxJobCount": "100000"}
+    with start_site(f"bench-{os.getpid()}", nodes=NODES, extra_slurm_conf=many, **changes) as site:
         site.sbatch(
             _FILLER, user=USER, options=[f"--nodes={NODES}", "--exclusive", "--mem=1000", "--time=1-00:00:00"]
         )
-        (site.home(USER) / "job.sh").write_text(JOB)
+        for name, script in {"job.sh": JOB, "other.sh": OTHER_JOB}.items():
+            (site.home(USER) / name).write_text(script)
+        yield site
+
+
+@contextmanager
+def measured_place(**changes: Any) -> Iterator[Installation]:
+    """A full cluster with rlalloc enforced and all else at its default; ``changes`` are of SiteSpec."""
+    with full_site(**changes) as site:
+        rlalloc = install(site, grace_s=60, daemon={}, agent={"endpoint": f"ipc://{site.run_directory}/agent.sock"})
         try:
             rlalloc.start("rlalloc-agent")
             rlalloc.start("rlallocd")
@@ -39,12 +51,20 @@ def measured_place() -> Iterator[Installation]:
             rlalloc.stop_all()
 
 
-def submit(rlalloc: Installation, jobs: int) -> list[int]:
+def submit(site: Site, jobs: int) -> list[int]:
     """Submit jobs through sbatch as fast as it goes; returns their ids."""
-    loop = f"for i in $(seq {jobs // _AT_ONCE}); do sbatch --parsable job.sh; done"
-    text = rlalloc.site.run(
-        ["sh", "-c", " & ".join([f"({loop})"] * _AT_ONCE) + "; wait"], user=USER, timeout_s=_PATIENCE_S
-    )
+    return _submit(site, jobs, "job.sh")
+
+
+def submit_others(site: Site, jobs: int) -> None:
+    """Submit jobs that no rule covers, each with a record of its own."""
+    for first in range(0, jobs, _CHUNK):
+        _submit(site, min(_CHUNK, jobs - first), "--job-name=other-$i --time=$i other.sh")
+
+
+def _submit(site: Site, jobs: int, words: str) -> list[int]:
+    loop = f"for i in $(seq {jobs // _AT_ONCE}); do sbatch --parsable {words}; done"
+    text = site.run(["sh", "-c", " & ".join([f"({loop})"] * _AT_ONCE) + "; wait"], user=USER, timeout_s=_PATIENCE_S)
     return sorted(int(line) for line in text.split())
 
 

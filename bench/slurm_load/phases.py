@@ -46,7 +46,7 @@ def fill(rlalloc: Installation, jobs: int) -> float:
     """Fill the queue, a few hundred jobs at a time so that none outlives its grace; returns the seconds it took."""
     start_s = time.monotonic()
     for first in range(0, jobs, _CHUNK):
-        wait_until_begun(rlalloc, submit(rlalloc, min(_CHUNK, jobs - first)))
+        wait_until_begun(rlalloc, submit(rlalloc.site, min(_CHUNK, jobs - first)))
     return time.monotonic() - start_s
 
 
@@ -62,7 +62,7 @@ def steady(rlalloc: Installation, seconds: float) -> Steady:
 def burst(rlalloc: Installation, jobs: int) -> tuple[float, float]:
     """Submit jobs all at once; returns the seconds until the last was submitted, and until the last was released."""
     start_s = time.time()
-    job_ids = submit(rlalloc, jobs)
+    job_ids = submit(rlalloc.site, jobs)
     wait_until_begun(rlalloc, job_ids)
     log = rlalloc.site.log_directory / "slurmctld.log"
     return (
