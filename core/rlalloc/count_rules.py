@@ -33,9 +33,9 @@ def with_declared_least(bounds: Bounds, request: Allocation, directives: Directi
 def with_least_memory(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
     """Leave out GPU counts for which a node has less memory per GPU than the minimum, also where none is declared.
 
-    The minimum is then the request, or what similar past jobs used. A job that asks for all memory of its nodes, as by
-    ``--mem=0``, asks for no amount per GPU, so all counts stay. They also stay if none would remain: its user named a
-    range without the request.
+    The minimum is then the request, or what similar past jobs used. A job that asks for all memory of its nodes, as
+    by ``--mem=0``, asks for no amount per GPU, so all counts stay. They also stay if none would remain, because its
+    user named a range without the request.
     """
     if request.mem_mib_per_node >= shape.mem_mib:
         return bounds

@@ -97,7 +97,7 @@ def test_a_pseudonym_hides_no_run_after_a_requeue(store: Store, tmp_path: Path) 
     runs = FamilyRuns(store)
     runs.read(0.0)
     job = pending_job(1)
-    assert runs.speeds.belief(job.user, job.name, EIGHT) is not PRIOR_BELIEF
+    assert runs.speeds.of(job.user, job.name, EIGHT).belief is not PRIOR_BELIEF
 
 
 def test_what_ends_later_is_read_later_and_once(store: Store) -> None:
