@@ -95,8 +95,8 @@ A step of a job that was submitted with `--export=NONE` sees Slurm's variables o
 sbatch passes its environment on to the job that it submits. A job that is submitted from inside a job of rlalloc does
 not see the `RLALLOC_*` variables of that job, nor those of Slurm's variables that describe its size
 (`SLURM_SET_BY_RLALLOC` lists them), unless it asks for them itself. Without rlalloc it would see the latter, and many
-an `srun` in it would fail. `slurm_plugin/README.md` says how. An `SRUN_CPUS_PER_TASK` that the TaskProlog has
-lowered is handed on as it is.
+an `srun` in it would fail. `slurm_plugin/README.md` says how. If the TaskProlog has lowered
+`SRUN_CPUS_PER_TASK`, the inner job sees the lower number.
 
 `make floor` compares the environments of random submissions with and without rlalloc
 ([floor](../results/floor.md)). `tests/daemon/forms` compares those of each form in each size.
