@@ -73,7 +73,9 @@ class ReplayedCommands(Commands):
             self.jobs[job_id] = columns_of(job_id, now_s, runs=job_id <= self.running, mixed=self.mixed)
 
     def run(self, *words: str) -> str:
-        """Answer squeue, in the columns that are asked for."""
+        """Answer squeue, in the columns that are asked for, or ``scontrol show job`` of the whole queue."""
+        if words[0] == "scontrol":
+            return self.converse(*words, lines=[f"show job {job_id}" for job_id in self.jobs])
         began_s = time.process_time()
         text = self._printed(words)
         self.printing_s += time.process_time() - began_s
@@ -86,10 +88,6 @@ class ReplayedCommands(Commands):
         return "".join(
             "".join(self.jobs[job_id].get(name, _EMPTY) + mark for name, mark in columns) + "\n" for job_id in ids
         )
-
-    def printed(self, *words: str) -> str:
-        """Answer ``scontrol show job`` of the whole queue."""
-        return self.converse(*words, lines=[f"show job {job_id}" for job_id in self.jobs])
 
     def converse(self, *words: str, lines: Sequence[str]) -> str:
         """Answer ``scontrol show job``, a line each, in which what is not read is padding."""

@@ -169,7 +169,7 @@ def job_view(
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
         if views.has_its_nodes_alone(job):
             bounds = with_whole_nodes(bounds, request, cluster.shape)
-        else:
+        elif job.fields.asks_for_memory:
             bounds = with_least_memory(bounds, request, cluster.shape)
         if job.needs.few_switches:
             bounds = with_few_switches(bounds, request, cluster.shape)

@@ -19,6 +19,7 @@ from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
 from rlallocd.known_usage import KnownUsage, as_past_job
 from rlallocd.node_pools import NodePools
+from rlallocd.slurm.slurm_records import RequestFields
 from tests.core.profiles import measured, profile
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_needs_of_jobs import REQUEST
@@ -81,14 +82,17 @@ def test_a_job_gets_no_gpus_for_which_a_node_has_too_little_memory_unless_past_j
     tag = read_tag("rlalloc:v=1;mode=shadow;rule=llm;class=train;begin=0;user_begin=0;ask=gpus=1-8")
     assert tag is not None
 
-    def counts(past: Learned) -> tuple[int, ...]:
+    def counts(past: Learned, fields: RequestFields) -> tuple[int, ...]:
         usage = KnownUsage(past, Counter(), disguised)
         views = ClusterViews(NodePools([NODE]), (), 0.0, CONFIG.urgency, usage=usage)
-        view = job_view(Candidate(JOB, tag, "shadow"), request, Rule(name="llm"), views.for_job(JOB), views, CONFIG)
+        job = msgspec.structs.replace(JOB, fields=fields)
+        view = job_view(Candidate(job, tag, "shadow"), request, Rule(name="llm"), views.for_job(job), views, CONFIG)
         return view.bounds.gpu_counts
 
-    assert counts(Learned()) == (1, 2)
-    assert counts(learned(request)) == (1, 2, 4, 8)
+    asks, asks_for_all = RequestFields(min_cpus=8, mem_mib_per_node=400_000), RequestFields(min_cpus=8)
+    assert counts(Learned(), asks) == (1, 2)
+    assert counts(Learned(), asks_for_all) == (1, 2, 4, 8)  # --mem=0
+    assert counts(learned(request), asks) == (1, 2, 4, 8)
 
 
 def test_a_profile_raises_the_floor_of_jobs_that_it_names_as_they_are_called() -> None:

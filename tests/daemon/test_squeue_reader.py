@@ -26,9 +26,12 @@ SLURM_24_11 = capabilities_of("24.11.5")
 class PrintsColumns(Commands):
     """A squeue that prints jobs in the columns that it is asked for, and JSON where it is asked for that."""
 
-    def __init__(self, *jobs: dict[str, str], json: str = '{"jobs": []}', text: str = "") -> None:
+    def __init__(
+        self, *jobs: dict[str, str], json: str = '{"jobs": []}', text: str = "", alone: str | None = None
+    ) -> None:
         super().__init__(timeout_s=1)
         self.text = text
+        self.alone = text if alone is None else alone
         self.jobs = jobs
         self.json = json
         self.asked: list[str] = []
@@ -37,6 +40,9 @@ class PrintsColumns(Commands):
         if any(word.startswith("--json") for word in words):
             self.asked.append("json")
             return self.json
+        if words[0] == "scontrol":
+            self.asked.append(" ".join(words[-2:]))
+            return self.text
         self.asked.append("columns")
         if not self.jobs and self.text:
             return self.text
@@ -44,13 +50,9 @@ class PrintsColumns(Commands):
         marks = [column.split(":")[1] for column in columns]
         return "".join("".join(map("".join, zip(job.values(), marks, strict=True))) + "\n" for job in self.jobs)
 
-    def printed(self, *words: str) -> str:
-        self.asked.append(" ".join(words[-2:]))
-        return self.text
-
     def converse(self, *words: str, lines: Sequence[str]) -> str:
         self.asked += lines
-        return self.text
+        return self.alone
 
 
 SHOWN = (
@@ -205,10 +207,12 @@ class TestColumnsOfSqueue:
         assert request_details(squeue, {7: "llm"}, 1)[7].needs.few_switches == few
         assert job_record({"job_id": 7, "required_switches": int(few)}).needs.few_switches == few
 
-    def test_a_job_that_left_before_it_was_shown_counts_as_its_columns_say(self) -> None:
+    def test_of_a_job_that_is_not_shown_only_the_totals_count(self) -> None:
+        """Its memory could be per CPU."""
         squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"))
         (job,) = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
-        assert (job.fields.max_nodes, job.fields.mem_mib_per_node) == (1, 8192)
+        assert not job.fields.reported
+        assert job.mem_mib == 8192
 
     @pytest.mark.parametrize("ours", [5, 6])
     def test_a_few_jobs_are_shown_one_by_one_and_more_with_the_whole_queue(self, ours: int) -> None:
@@ -223,6 +227,38 @@ class TestColumnsOfSqueue:
         assert squeue.asked == ["columns", *asked]
         assert {job.fields.max_nodes for job in reader.read_back(numbers).values()} == {4}
         assert squeue.asked == 2 * ["columns", *asked]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            SHOWN.replace("MinMemoryCPU", "MinMemoryNode"),
+            f"JobId={'9' * 5000} JobName=other \n",
+            SHOWN.replace("MinTmpDiskNode=0", f"MinTmpDiskNode={'9' * 400}G"),
+            "JobId=9 ArrayJobId=7 ArrayTaskId=3 x\nJobId=7 ArrayJobId=7 ArrayTaskId=0-9 x\n",
+            "JobId=9 ArrayJobId=7 ArrayTaskId=3 x\nJobId=7 ArrayJobId=7 ArrayTaskId=0-9],9_[3 x\n",
+            "JobId=7",
+        ],
+        ids=["another request", "a long id", "a large disk", "an array", "a list of tasks", "no more"],
+    )
+    def test_lines_that_texts_of_other_jobs_imitate_change_nothing(self, text: str) -> None:
+        """Where the whole queue is shown, it has texts of all users, such as a comment with line ends."""
+        squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"), text=SHOWN + text, alone=SHOWN)
+        (job,) = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
+        assert (job.fields.max_nodes, job.fields.mem_mib_per_cpu, job.needs.tmp_disk_mib) == (4, 8192, 0)
+        assert not job.is_split
+
+    def test_an_error_of_the_command_that_shows_the_queue_is_no_answer(self) -> None:
+        class Refuses(PrintsColumns):
+            def run(self, *words: str) -> str:
+                if words[0] == "scontrol":
+                    raise UpdateRefused("scontrol was killed")
+                return super().run(*words)
+
+        squeue = Refuses(columns_of_a_job(admin_comment="ours"), text=SHOWN)
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        for _ in range(2):  # and it is asked for again
+            with pytest.raises(UpdateRefused):
+                reader.jobs()
 
     def test_read_back_tells_only_what_was_asked_for(self) -> None:
         squeue = PrintsColumns(columns_of_a_job(), columns_of_a_job(job_id="8"), text=SHOWN)

@@ -20,14 +20,16 @@ from rlallocd.slurm.slurm_records import NO_NEEDS, NodeNeeds
 _SHOWN_ONE_BY_ONE: Final = 1 / 20
 """The largest part of the queue that is shown by a message for each job. With munge, such a message takes as much
 processor time as 28 jobs of the whole queue (22.05)."""
-_JOB: Final = "JobId="
-_NODES: Final = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
+_JOB: Final = re.compile(r"JobId=([0-9]{1,10}) ")
+_NODES: Final = re.compile(r" NumNodes=[0-9]{1,10}(?:-([0-9]{1,10}))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
 _EXCLUDED: Final = re.compile(r" ExcNodeList=(?:\(null\)|(\S+)) ")
-_ARRAY: Final = re.compile(r"JobId=\d+ ArrayJobId=(\d+) ArrayTaskId=([^ %]*)")
-_PARTS: Final = re.compile(r" ReqB:S:C:T=[^ :]*:[^ :]*:(\*|\d+):(\*|\d+) .*? Socks/Node=(\*|\d+) ")
+_ARRAY: Final = re.compile(r"JobId=[0-9]{1,10} ArrayJobId=([0-9]{1,10}) ArrayTaskId=([-0-9,:.]*)[ %]")
+_PARTS: Final = re.compile(
+    r" ReqB:S:C:T=[^ :]*:[^ :]*:(\*|[0-9]{1,10}):(\*|[0-9]{1,10}) .{0,1000}? Socks/Node=(\*|[0-9]{1,10}) "
+)
 _SPARED: Final = re.compile(r" (?:Core|Thread)Spec=(\*|\d+) ")
-_TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S+) ")
+_TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S{1,20}) ")
 _CONTIGUOUS: Final = re.compile(r" Contiguous=(\d) ")
 _NEAR_GPUS: Final = " GresEnforceBind=Yes "
 _SWITCHES: Final = re.compile(r" Switches=[1-9]\d*@")
@@ -52,46 +54,57 @@ class RequestDetails(msgspec.Struct, frozen=True):
 
 
 def request_details(commands: Commands, names: Mapping[int, str], queued: int) -> dict[int, RequestDetails]:
-    """Read jobs by id and name, of so many in the queue. Raises SlurmUnavailable.
+    """Read jobs by id and name, of so many in the queue. Raises SlurmError.
 
     Jobs that slurmctld no longer knows are left out. A job's name can be any text. It is cut off before the line is
-    searched; if a name imitates the line of another job, that other job counts as unknown.
+    searched; if another text imitates the line of a job, that job counts as unknown.
     """
     if not names:
         return {}
-    if len(names) > _SHOWN_ONE_BY_ONE * queued:
-        text = commands.printed("scontrol", "--oneliner", "--all", "show", "job")
-    else:
-        text = commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in names])
-    arrays: dict[int, tuple[int, str]] = {}
+    if len(names) <= _SHOWN_ONE_BY_ONE * queued:
+        return _one_by_one(commands, names)
+    found = _details_in(commands.run("scontrol", "--oneliner", "--all", "show", "job"), names)
+    # The whole queue has texts of all users, and any may imitate a line. What that can spoil is asked for again.
+    doubtful = {job_id: name for job_id, name in names.items() if job_id not in found or found[job_id].is_split}
+    certain = {job_id: details for job_id, details in found.items() if job_id not in doubtful}
+    return certain | _one_by_one(commands, doubtful)
+
+
+def _one_by_one(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
+    if not names:
+        return {}
+    lines = [f"show job {job_id}" for job_id in names]
+    return _details_in(commands.converse("scontrol", "--oneliner", lines=lines), names)
+
+
+def _details_in(text: str, names: Mapping[int, str]) -> dict[int, RequestDetails]:
+    """Of each job whose line is there, and is like no other line of that job and name."""
+    array_of: dict[int, int] = {}
     lines: defaultdict[int, list[int]] = defaultdict(list)
     for start in _line_starts(text):
-        number = text[start + len(_JOB) : text.find(" ", start)]
-        if number.isdecimal():
-            lines[int(number)].append(start)
+        if job := _JOB.match(text, start):
+            lines[int(job[1])].append(start)
             if array := _ARRAY.match(text, start):
-                arrays[int(number)] = int(array[1]), array[2]
-    parts = Counter(array for array, _ in arrays.values())
+                array_of[int(job[1])] = int(array[1])
+    parts = Counter(array_of.values())
     found = {}
     for job_id, name in names.items():
         heads = [_head(name).match(text, start) for start in lines[job_id]]
-        shown = {_details_after(text, head.end()) for head in heads if head is not None}
+        shown = {_details_after(text, head) for head in heads if head is not None}
         if len(shown) == 1 and (details := shown.pop()) is not None:
-            array_id, tasks = arrays.get(job_id, (0, ""))
-            found[job_id] = msgspec.structs.replace(
-                details, is_split=parts[array_id] > 1, array_tasks="" if "..." in tasks else tasks
-            )
+            is_split = job_id in array_of and parts[array_of[job_id]] > 1
+            found[job_id] = msgspec.structs.replace(details, is_split=is_split)
     return found
 
 
 def _line_starts(text: str) -> Iterator[int]:
     """Where lines begin that may be those of jobs."""
-    if text.startswith(_JOB):
+    if text.startswith("JobId="):
         yield 0
-    before = text.find(f"\n{_JOB}")
+    before = text.find("\nJobId=")
     while before >= 0:
         yield before + 1
-        before = text.find(f"\n{_JOB}", before + 1)
+        before = text.find("\nJobId=", before + 1)
 
 
 @lru_cache(maxsize=4096)
@@ -100,18 +113,22 @@ def _head(name: str) -> re.Pattern[str]:
     return re.compile(rf"JobId=\d+ (?:\w+=\S+ )*?JobName={re.escape(name)} ")
 
 
-def _details_after(text: str, position: int) -> RequestDetails | None:
-    end = text.find("\n", position - 1)
-    line = text[position - 1 : end if end >= 0 else len(text)]
+def _details_after(text: str, head: re.Match[str]) -> RequestDetails | None:
+    """What the rest of a line says, after its head; ``is_split`` is not known of one line."""
+    position = head.end() - 1
+    end = text.find("\n", position)
+    line = text[position : end if end >= 0 else len(text)]
     nodes = _NODES.search(line)
     memory = _MEMORY.search(line, nodes.end()) if nodes else None
     if nodes is None or memory is None:
         return None
     excluded = _EXCLUDED.search(line, 0, nodes.start() + 1)
+    array = _ARRAY.match(text, head.start())
     return RequestDetails(
         max_nodes=int(nodes[1] or 0),
         mem_per_cpu=memory[1] == "CPU",
         is_scrontab=_SCRONTAB.search(line, 0, nodes.start() + 1) is not None,
+        array_tasks=array[2] if array and "..." not in array[2] else "",
         excluded_nodes=(excluded[1] or "") if excluded else "",
         needs=_needs(line, nodes.end() - 1),
     )

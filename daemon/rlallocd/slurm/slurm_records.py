@@ -54,6 +54,11 @@ class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the reader reported them at all."""
         return self.min_cpus > 0
 
+    @property
+    def asks_for_memory(self) -> bool:
+        """Whether the job asks for an amount of memory, as far as is known, and not for all that its nodes have."""
+        return not self.reported or max(self.mem_mib_per_node, self.mem_mib_per_cpu, self.mem_mib_per_gpu) > 0
+
 
 class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks of its nodes beside a size; 0 and false ask for nothing.

@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.pace import BackOff
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob, UpdateRefused
-from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
+from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, RequestFields, with_splits
 from rlallocd.slurm.squeue_columns import Marks, Row, at_this_moment, record_of
 
 _log = logging.getLogger(__name__)
@@ -132,7 +134,10 @@ class SqueueReader:
         details = self._details.get(row.request_key)
         if before is not None and before.details is details and before.record.has_run == row.has_nodes:
             return before._replace(record=at_this_moment(before.record, row))
-        return _Seen(row.request_key, details, record_of(row, details, self._json_reader.capabilities))
+        record = record_of(row, details, self._json_reader.capabilities)
+        if details is None and row.may_be_ours:  # its memory could be per CPU: only its totals are certain
+            record = msgspec.structs.replace(record, fields=RequestFields())
+        return _Seen(row.request_key, details, record)
 
     def _forget_details(self, requests: Iterable[str]) -> None:
         for request_key in requests:
