@@ -17,7 +17,6 @@ import os
 import re
 import secrets
 import select
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,12 +130,7 @@ class _InteractiveScontrol:
             raise SlurmUnavailable(f"scontrol cannot be run: {err.strerror or err}") from err
         try:
             self._process = subprocess.Popen(
-                ("scontrol",),
-                env=with_terminal,
-                stdin=commands,
-                stdout=subprocess.DEVNULL,
-                stderr=complaints,
-                start_new_session=True,
+                ("scontrol",), env=with_terminal, stdin=commands, stdout=subprocess.DEVNULL, stderr=complaints
             )
         except OSError as err:
             self._close()
@@ -164,9 +158,8 @@ class _InteractiveScontrol:
         return _text(said.removesuffix(end).rpartition(b"\n")[0])
 
     def end(self) -> None:
-        """End it at once, with all that it started: it has nothing left to do, or is past its time."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End it at once: it has nothing left to do, or is past its time."""
+        self._process.kill()
         self._process.wait()
         self._close()
 
