@@ -274,11 +274,20 @@ def test_srun_does_not_ask_for_the_cpus_that_the_shell_of_its_user_had_set(idle:
     assert idle.output(job_id) == "1\n"
 
 
-def test_a_job_waits_for_the_nodes_that_report_last_to_a_slurmctld_just_started(idle: Installation) -> None:
-    """Its range and its nodes would be those of the others, and one that asks for more would be declined for good."""
+@pytest.mark.parametrize("has_a_job", [False, True])
+def test_a_job_waits_for_the_nodes_that_report_last_to_a_slurmctld_just_started(
+    idle: Installation, *, has_a_job: bool
+) -> None:
+    """Its range and its nodes would be those of the others, and one that asks for more would be declined for good.
+
+    A node on which a job runs is not unknown to slurmctld, which can place no other job there until it reports.
+    """
     site = idle.site
     idle.write_config(grace_s=120)
     idle.stop("rlallocd")  # it knows the nodes from before
+    options = ["-wn1", "-c1", "--mem=1G"]
+    before = [site.sbatch("#!/bin/sh\nexec sleep 600\n", user=USER, options=options)] if has_a_job else []
+    site.wait_for_states(before, {"RUNNING"})
     site.kill("n1", signal.SIGSTOP)
     site.restart_daemon("slurmctld")
     idle.start("rlallocd")
@@ -289,6 +298,8 @@ def test_a_job_waits_for_the_nodes_that_report_last_to_a_slurmctld_just_started(
     site.kill("n1", signal.SIGCONT)
     begun(idle, waits, gpus=8)
     site.wait_for_states([waits, other], ENDED)
+    for job_id in before:
+        site.run(["scancel", str(job_id)])
     idle.write_config(grace_s=8)
     idle.read_again()
 

@@ -69,18 +69,22 @@ class TestStates:
         assert not is_usable(words)
 
     @pytest.mark.parametrize(
-        ("words", "awaited"),
+        ("words", "booted_s", "awaited"),
         [
-            (["unknown"], True),
-            (["UNKNOWN", "NOT_RESPONDING"], False),  # slurmctld has asked in vain
-            (["UNKNOWN", "NOT_RESPONDING", "POWERING_UP"], False),  # that takes minutes
-            (["UNKNOWN", "DRAIN"], False),
-            (["IDLE"], False),
-            (["IDLE", "NOT_RESPONDING"], False),
+            (["unknown"], 0, True),
+            (["MIXED"], 0, True),  # with a job that slurmctld remembers
+            (["IDLE", "COMPLETING"], 0, True),
+            (["UNKNOWN", "NOT_RESPONDING"], 0, False),  # slurmctld has asked in vain
+            (["UNKNOWN", "NOT_RESPONDING", "POWERING_UP"], 0, False),  # that takes minutes
+            (["UNKNOWN", "DRAIN"], 0, False),
+            (["MIXED", "DRAIN"], 0, False),
+            (["IDLE", "CLOUD", "POWERED_DOWN"], 0, False),
+            (["IDLE"], 1700000000, False),
+            (["IDLE", "NOT_RESPONDING"], 0, False),
         ],
     )
-    def test_nodes_that_have_not_reported_yet(self, words: list[str], *, awaited: bool) -> None:
-        assert is_awaited(words) == awaited
+    def test_nodes_that_have_not_reported_yet(self, words: list[str], booted_s: int, *, awaited: bool) -> None:
+        assert is_awaited(words, booted_s) == awaited
 
     @pytest.mark.parametrize(
         ("words", "asleep"),

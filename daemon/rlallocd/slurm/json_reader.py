@@ -220,7 +220,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         name=node["name"],
         partitions=tuple(words_of(node.get("partitions"))),
         usable=is_usable(states),
-        awaited=is_awaited(states),
+        awaited=is_awaited(states, _number(node.get("boot_time"))),
         asleep=is_asleep(states),
         owner=node.get("owner") or "",
         # Without those that the node keeps for itself (CoreSpecCount): 22.05 shows this only in the node's TRES.

@@ -134,7 +134,7 @@ def _node_record(node: Any) -> NodeRecord:
         name=node.name,
         partitions=tuple(node.partitions),
         usable=is_usable(node.state.split("+")),
-        awaited=is_awaited(node.state.split("+")),
+        awaited=is_awaited(node.state.split("+"), node.boot_time or 0),
         asleep=is_asleep(node.state.split("+")),
         owner=node.owner or "",
         cpus=node.effective_cpus or node.total_cpus,

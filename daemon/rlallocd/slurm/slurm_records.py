@@ -207,7 +207,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     It has ``sockets`` of ``cores`` of ``threads`` (0: not known). A core is ``cpus_per_core`` CPUs: its threads, or
     one where CPUs are configured to be cores. ``mem_mib`` is without what it keeps for itself.
-    ``awaited`` is true of one that is not usable only because slurmctld has just started and not heard of it yet.
+    ``awaited`` is true of one of which slurmctld, just started, has not heard yet; it is usable if it holds jobs.
     ``devices`` are its GPUs, slices and shards; ``features`` are those active now. ``extra`` is its field of that
     name, ``booted_s`` when it last booted, 0 where that is unknown. ``asleep`` is true where it is powered down or
     boots: it takes jobs after a while. ``owner`` is the only user whose jobs it takes (``--exclusive=user``).

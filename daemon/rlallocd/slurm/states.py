@@ -46,10 +46,15 @@ def is_usable(words: Iterable[str]) -> bool:
     return not any(map(_is_bad, states))
 
 
-def is_awaited(words: Collection[str]) -> bool:
-    """Whether a node is unknown and nothing worse: slurmctld has just started, and the node has not reported yet."""
+def is_awaited(words: Collection[str], booted_s: int) -> bool:
+    """Whether a node has yet to report to a slurmctld that has just started, and nothing worse is known of it.
+
+    It is unknown, or slurmctld remembers jobs on it. When it last booted (``booted_s``) is 0 until it reports.
+    """
     others = [word.upper() for word in words if not word.upper().startswith("UNKNOWN")]
-    return len(others) < len(words) and not any(map(_is_bad, others))
+    if any(map(_is_bad, others)):
+        return False
+    return len(others) < len(words) or not (booted_s or is_asleep(others))
 
 
 def _is_bad(state: str) -> bool:
