@@ -79,6 +79,7 @@ class TestStates:
             (["UNKNOWN", "DRAIN"], 0, False),
             (["MIXED", "DRAIN"], 0, False),
             (["IDLE", "CLOUD", "POWERED_DOWN"], 0, False),
+            (["IDLE", "EXTERNAL"], 0, False),
             (["IDLE"], 1700000000, False),
             (["IDLE", "NOT_RESPONDING"], 0, False),
         ],

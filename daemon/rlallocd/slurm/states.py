@@ -26,6 +26,7 @@ _NOT_USABLE = (
 
 _ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", _BOOTS, "POWER_DOWN", "POWER_UP", "REBOOT_ISSUED")
 """Such a node takes a job, and the job starts once the node has booted."""
+_WITHOUT_SLURMD = "EXTERNAL"
 
 
 def job_state(words: Collection[str]) -> str:
@@ -54,7 +55,7 @@ def is_awaited(words: Collection[str], booted_s: int) -> bool:
     others = [word.upper() for word in words if not word.upper().startswith("UNKNOWN")]
     if any(map(_is_bad, others)):
         return False
-    return len(others) < len(words) or not (booted_s or is_asleep(others))
+    return len(others) < len(words) or not (booted_s or is_asleep(others) or _WITHOUT_SLURMD in others)
 
 
 def _is_bad(state: str) -> bool:
