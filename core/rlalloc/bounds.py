@@ -9,6 +9,7 @@ script consents (``rlalloc.consent``) and the rule has one for such scripts. The
 memory.
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final, TypeVar
@@ -132,8 +133,9 @@ def bounds_for(
 ) -> Bounds:
     """Say what a job may get: never outside what its user and the site said, nor what a node can hold.
 
-    ``consent`` is what its script shows; it counts where neither the user nor the rule names a range of GPUs. Of a
-    script that states its workers, a floor of the site does not lower the CPUs.
+    ``consent`` is what its script shows. A user's range of GPUs holds whatever that is. So does the rule's own,
+    except that no node gets fewer GPUs if the script names the CPUs or memory of its steps. If it states its workers,
+    a floor of the site does not lower the CPUs.
     ``partition_gpus`` are the GPUs of all nodes of the partition, where they are known: no count is above them but
     the one that was submitted. Raises DirectiveError if no workable GPU count remains.
     """
@@ -141,12 +143,14 @@ def bounds_for(
     if partition_gpus is not None:
         gpus = _within_partition(gpus, max(partition_gpus, request.gpus))
     counts = _workable_counts(request, directives, gpus, shape)
-    if gpus.minimum_from == CONSENT:
-        any_batch = site.moldable.batch_may_change
+    signs = _signs_of(consent, request, site)
+    if directives.gpus is None:
+        if gpus.minimum < request.gpus and (consent.cpus_fixed or consent.memory_fixed):
+            signs.append("its steps may need the CPUs or memory of the request: no fewer GPUs per node")
+        by_consent = functools.partial(consent.allows, any_batch=site.moldable.batch_may_change)
+        suits = by_consent if gpus.minimum_from == CONSENT else consent.keeps_steps
         counts = tuple(
-            count
-            for count in counts
-            if count == request.gpus or consent.allows(_size_of(count, request, shape), request, any_batch=any_batch)
+            count for count in counts if count == request.gpus or suits(_size_of(count, request, shape), request)
         )
         gpus = msgspec.structs.replace(gpus, minimum=counts[0], maximum=counts[-1])
     return Bounds(
@@ -166,7 +170,7 @@ def bounds_for(
         ),
         gpu_counts=counts,
         task_per_gpu=task_per_gpu(request, directives),
-        script=_sign_of(consent, request, site),
+        script="; ".join(signs),
     )
 
 
@@ -197,14 +201,14 @@ def _stays_on_one_node(consent: Consent, request: Allocation) -> bool:
     return consent.one_node and request.nodes > 1
 
 
-def _sign_of(consent: Consent, request: Allocation, site: SiteBounds) -> str:
+def _signs_of(consent: Consent, request: Allocation, site: SiteBounds) -> list[str]:
     """What the script shows, and why its count stays all the same where it does."""
     signs = [consent.sign]
     if consent.moldable and consent.batch_sign and not site.moldable.batch_may_change:
         signs.append(consent.batch_sign)
     if consent.moldable and _stays_on_one_node(consent, request):
         signs.append("its launcher stays on one node")
-    return "; ".join(signs)
+    return signs
 
 
 def _size_of(count: int, request: Allocation, shape: NodeShape) -> Allocation:

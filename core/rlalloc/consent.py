@@ -44,12 +44,16 @@ class Consent(msgspec.Struct, frozen=True):
     memory_fixed: bool = False
     states_workers: bool = False
 
-    def allows(self, size: Allocation, request: Allocation, *, any_batch: bool) -> bool:
-        """Whether a size leaves parallelism and global batch as they are; ``any_batch``: the batch may change.
+    def keeps_steps(self, size: Allocation, request: Allocation) -> bool:
+        """Whether its steps get the CPUs and memory that they name: fewer GPUs on a node bring less of both."""
+        return size.gpus_per_node >= request.gpus_per_node or not (self.cpus_fixed or self.memory_fixed)
 
-        Fewer GPUs on a node bring fewer CPUs and less memory, so a script that names those of its steps keeps them.
+    def allows(self, size: Allocation, request: Allocation, *, any_batch: bool) -> bool:
+        """Whether a size leaves steps, parallelism and global batch as they are.
+
+        ``any_batch``: the batch may change.
         """
-        if (self.cpus_fixed or self.memory_fixed) and size.gpus_per_node < request.gpus_per_node:
+        if not self.keeps_steps(size, request):
             return False
         if size.gpus % (self.parallel * self.experts):
             return False

@@ -229,7 +229,8 @@ def _consent(tag: Tag, request: Allocation, directives: Directives, config: Conf
     if not tag.table:
         return NO_CONSENT
     if tag.table != config.word_table.stamp:
-        return Consent(sign="rlalloc.lua read the script with another table of words (section scripts) than rlallocd")
+        sign = "rlalloc.lua read the script with another table of words (section scripts) than rlallocd"
+        return Consent(sign=sign, cpus_fixed=True, memory_fixed=True)
     return _consent_of(
         tag.words,
         config.scripts,

@@ -7,7 +7,7 @@ import pytest
 
 from rlalloc.bounds import MoldableBounds, NodeShape, SiteBounds, bounds_for, parse_directives
 from rlalloc.consent import Consent, consent_of
-from rlalloc.job import Allocation, Bounds
+from rlalloc.job import Allocation, Bounds, Range
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_sizes import formula_value, kind_of
 
@@ -388,6 +388,21 @@ def test_steps_that_name_their_cpus_or_memory_keep_the_gpus_of_a_node(word: str)
     batch = (FOLLOWS, "nnodes=$SLURM_NNODES", *BATCH, word)
     assert bounds(*batch).gpu_counts == (8, 16)
     assert bounds(*batch, size=request(nodes=2)).gpu_counts == (8, 16, 32)
+
+
+def test_steps_keep_their_cpus_and_memory_under_a_rules_own_range() -> None:
+    """The rule declares all its jobs moldable, but at fewer GPUs on a node the script's own srun cannot run."""
+    own = SiteBounds(gpus_factor=(0.25, 2))
+    for word in ("srun-c=64", "mem=400G"):
+        kept = bounds(word, site=own)
+        assert kept.gpu_counts == (8, 16)
+        assert kept.gpus == Range(8, 16, "site", "site")
+        assert kept.script.endswith("no fewer GPUs per node")
+        assert bounds(word, site=own, size=request(nodes=2)).gpu_counts == (8, 16, 24, 32)
+        assert bounds(word, site=own, ask="gpus=2-8").gpu_counts == (2, 4, 8)  # its user knows the script
+    follows = bounds("srun-c=$SLURM_CPUS_PER_TASK", site=own)
+    assert follows.gpu_counts == (2, 4, 8, 16)
+    assert "no fewer GPUs" not in follows.script
 
 
 @pytest.mark.parametrize("word", ["num-workers=16", "num-proc=48", "OMP-NUM-THREADS=8"])

@@ -83,3 +83,14 @@ def test_a_tag_without_words_gives_none() -> None:
     """Of an earlier rlalloc.lua, or of a script that was not read as a whole."""
     assert bounds_of("").gpu_counts == (8,)
     assert bounds_of(f";table={STAMP};script=17;words=too-long").gpu_counts == (8,)
+
+
+def test_under_a_rules_own_range_a_script_that_is_not_known_keeps_the_gpus_of_a_node() -> None:
+    """Its steps may name CPUs or memory. The range was once used as if they did not."""
+    rule = msgspec.structs.replace(CONFIG.rules[0], bounds=SiteBounds(gpus_factor=(0.5, 2), min_cpus_per_gpu=2))
+    config = msgspec.structs.replace(CONFIG, rules=(rule,))
+    for rest in (f"table={STAMP};script=17;words=too-long", f"table=another;script=17;{FOLLOWS}"):
+        found = bounds_of(f";{rest}", config)
+        assert found.gpu_counts == (8,)
+        assert found.cpus_per_gpu.minimum == found.cpus_per_gpu.maximum
+    assert bounds_of(f";table={STAMP};script=17;{FOLLOWS}", config).gpu_counts == (4, 8)
