@@ -1,4 +1,4 @@
-"""The calls that change jobs in slurmctld: one update a job, one reading and one release a batch.
+"""The calls that change jobs in slurmctld: one update a job, one reading a batch, and releases of many jobs each.
 
 A refusal is an answer: what a job is by now shows in the next reading. A sign of life follows each call, for each may
 take as long as its time limit.
@@ -14,7 +14,7 @@ from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdatePlan, UpdateRefu
 _log = logging.getLogger(__name__)
 
 BATCH: Final = 100
-"""Jobs that are updated, then read back in one call and let go in one more: a burst is let go batch by batch."""
+"""Jobs that are updated, then read back in one call and let go: a burst is let go batch by batch."""
 
 _Item = TypeVar("_Item")
 
@@ -74,12 +74,18 @@ class JobUpdates:
             self._progress()
 
     def begin(self, jobs: Sequence[tuple[int, float]]) -> bool:
-        """Let jobs go, in one call per batch except those with a later begin time of their own; whether all went."""
+        """Let jobs go, many in one call except those with a later begin time of their own; whether all went."""
         now_s = time.time()
         at_once = [job_id for job_id, begin_s in jobs if begin_s <= now_s]
-        calls = [*((batch, 0.0) for batch in in_batches(at_once)), *(([job], at) for job, at in jobs if at > now_s)]
-        refused = [job_ids for job_ids, begin_s in calls if not self._begin_at(job_ids, begin_s)]
-        return not refused
+        all_went = True
+        while at_once:
+            most = self._slurm.most_jobs
+            all_went &= self._begin_at(at_once[:most], 0.0)
+            at_once = at_once[most:]
+        for job_id, begin_s in jobs:
+            if begin_s > now_s:
+                all_went &= self._begin_at([job_id], begin_s)
+        return all_went
 
     def _begin_at(self, job_ids: Sequence[int], begin_s: float) -> bool:
         """Begin jobs. One that was cancelled or started meanwhile is no error: the next reading shows it."""
@@ -94,6 +100,6 @@ class JobUpdates:
 
 
 def in_batches(items: Iterable[_Item]) -> list[list[_Item]]:
-    """Items in the portions in which jobs are updated, read back and let go."""
+    """Items in the portions in which jobs are updated and read back."""
     every = list(items)
     return [every[first : first + BATCH] for first in range(0, len(every), BATCH)]

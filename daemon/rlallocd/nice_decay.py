@@ -18,7 +18,6 @@ from rlalloc.store import JobHistory, Store
 from rlalloc.urgency import nice_left, steps_taken
 from rlallocd.interval import Interval
 from rlallocd.job_tag import has_note, read_tag
-from rlallocd.job_updates import in_batches
 from rlallocd.journal_entries import added_nice
 from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdateRefused
 from rlallocd.verification import AddedNice
@@ -74,13 +73,20 @@ def nice_due(job: JobRecord, added: Added, now_s: float, *, give_back: bool) -> 
     return nice if nice < job.nice else None
 
 
-def updates_for(due: Mapping[int, int], jobs: Sequence[JobRecord]) -> list[NiceUpdate]:
-    """Group jobs by the nice that is due to each, by job id; the job that has waited longest comes first."""
+def updates_for(due: Mapping[int, int], jobs: Sequence[JobRecord], most_jobs: int) -> list[NiceUpdate]:
+    """Group jobs by the nice that is due to each, by job id; the job that has waited longest comes first.
+
+    An update has ``most_jobs`` at most.
+    """
     groups: defaultdict[int, list[JobRecord]] = defaultdict(list)
     for job in sorted(jobs, key=lambda job: job.submitted_s):
         if job.job_id in due:
             groups[due[job.job_id]].append(job)
-    updates = [NiceUpdate(nice, tuple(batch)) for nice, group in groups.items() for batch in in_batches(group)]
+    updates = [
+        NiceUpdate(nice, tuple(group[first : first + most_jobs]))
+        for nice, group in groups.items()
+        for first in range(0, len(group), most_jobs)
+    ]
     return sorted(updates, key=lambda update: update.jobs[0].submitted_s)
 
 
@@ -139,7 +145,7 @@ class NiceDecay:
             and (nice := nice_due(job, added, now_s, give_back=over[job.job_id])) is not None
             and self._tries[_key(job), nice] < TRIES
         }
-        for update in updates_for(due, pending)[:calls]:
+        for update in updates_for(due, pending, self._slurm.most_jobs)[:calls]:
             try:
                 self._slurm.set_nice([job.job_id for job in update.jobs], update.nice)
             except (UpdateRefused, CommandDied) as err:  # one has started, for example

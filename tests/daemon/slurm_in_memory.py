@@ -59,6 +59,7 @@ class SlurmInMemory:
         self.begun: list[int] = []
         self.ended: list[PastJob] = []
         self.command_timeout_s = 0.0
+        self.most_jobs = 100
         self.down: set[str] = set()
         self.may_change: Callable[[], None] = lambda: None
         self.may_begin_batch: Callable[[], None] = lambda: None

@@ -110,10 +110,10 @@ def test_what_was_added_is_told_once_the_update_has_come_to_its_end() -> None:
 
 def test_jobs_that_fall_to_the_same_number_share_a_call_and_the_oldest_come_first() -> None:
     jobs = [niced(job_id, submitted_s=1000 - job_id) for job_id in range(1, 6)]
-    falls = updates_for({1: 5, 2: 9, 3: 5, 5: 9}, jobs)
+    falls = updates_for({1: 5, 2: 9, 3: 5, 5: 9}, jobs, 100)
     assert [(update.nice, [job.job_id for job in update.jobs]) for update in falls] == [(9, [5, 2]), (5, [3, 1])]
     many = [niced(job_id) for job_id in range(120)]
-    assert [len(update.jobs) for update in updates_for(dict.fromkeys(range(120), 5), many)] == [100, 20]
+    assert [len(update.jobs) for update in updates_for(dict.fromkeys(range(120), 5), many, 50)] == [50, 50, 20]
 
 
 class Nices:
@@ -122,6 +122,7 @@ class Nices:
     def __init__(self) -> None:
         self.calls: list[tuple[list[int], int]] = []
         self.refuses = False
+        self.most_jobs = 100
 
     def set_nice(self, job_ids: Sequence[int], nice: int) -> None:
         self.calls.append((list(job_ids), nice))

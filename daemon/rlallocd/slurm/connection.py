@@ -102,6 +102,11 @@ class Slurm:
         """How long one of Slurm's commands may take."""
         return self._commands.timeout_s
 
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs to name in the next call of ``begin`` or ``set_nice``."""
+        return self._control.most_jobs
+
     def set_command_timeout(self, timeout_s: float) -> None:
         """Give Slurm's commands another time limit from the next one on."""
         self._commands.timeout_s = timeout_s

@@ -1,10 +1,12 @@
 """Changing jobs, through scontrol. The one place that does: pyslurm cannot set nodes, tasks a node or MinCPUsNode."""
 
 import re
+import time
 from collections.abc import Sequence
 
 from rlallocd.slurm.admin_level import own_admin_level
 from rlallocd.slurm.controllers import ControllerPing, controllers_in, read_pings
+from rlallocd.slurm.pace import JobsPerCommand
 from rlallocd.slurm.partition_text import gpu_defaults, read_partitions
 from rlallocd.slurm.scheduling_rules import scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
@@ -20,6 +22,12 @@ class Control:
         self._commands = commands
         self._updates = UpdateSession(commands)
         self.together = self._updates.together
+        self._jobs_per_command = JobsPerCommand()
+
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs to name in the next call of ``set_nice`` or ``begin``, so that it ends in its time limit."""
+        return self._jobs_per_command.most
 
     def config(self) -> ControllerConfig:
         """What slurmctld runs with. Raises SlurmError."""
@@ -69,17 +77,25 @@ class Control:
 
     def set_nice(self, job_ids: Sequence[int], nice: int) -> None:
         """Set the nice of jobs, all in one call. Raises SlurmError; UpdateRefused: of some of them only, perhaps."""
-        jobs = ",".join(str(job_id) for job_id in job_ids)
-        self._commands.run("scontrol", "update", f"JobId={jobs}", f"Nice={nice}")
+        self._update_all(job_ids, f"Nice={nice}")
 
     def begin(self, job_ids: Sequence[int], begin_s: float) -> None:
         """Let pending jobs start from ``begin_s`` on (0: now). Raises SlurmError.
 
         ResetAccrueTime, since Slurm keeps the old begin time as the moment from which a job's age counts.
         """
-        jobs = ",".join(str(job_id) for job_id in job_ids)
         when = f"uts{int(begin_s)}" if begin_s else "now"
-        self._commands.run("scontrol", "update", f"JobId={jobs}", f"StartTime={when}", "ResetAccrueTime")
+        self._update_all(job_ids, f"StartTime={when}", "ResetAccrueTime")
+
+    def _update_all(self, job_ids: Sequence[int], *words: str) -> None:
+        """The same update of several jobs, for each of which scontrol sends a message."""
+        jobs = ",".join(str(job_id) for job_id in job_ids)
+        called_s = time.monotonic()
+        try:
+            self._commands.run("scontrol", "update", f"JobId={jobs}", *words)
+        finally:
+            seconds = time.monotonic() - called_s
+            self._jobs_per_command.took(len(job_ids), seconds, self._commands.timeout_s)
 
 
 def _number(text: str) -> int | None:

@@ -1,4 +1,4 @@
-"""How often slurmctld may be asked: a budget of calls, and longer waits while it does not answer.
+"""How much slurmctld may be asked: a budget of calls, longer waits while it does not answer, and jobs per command.
 
 Only readings of rlallocd's own are paced. Updates, their verification, begins and restorations are never delayed,
 because a job waits for them.
@@ -10,6 +10,10 @@ from typing import Final
 
 _FIRST_WAIT_S: Final = 1.0
 _FACTOR: Final = 2.0
+_MOST_JOBS: Final = 100
+_FIRST_JOBS: Final = 10
+"""Of the first command: nothing is known yet of how fast slurmctld answers."""
+_PART_OF_LIMIT: Final = 0.25
 
 
 class Budget:
@@ -54,3 +58,17 @@ class BackOff:
     def succeeded(self) -> None:
         """Note an answer: the next failure counts as the first."""
         self._failures = 0
+
+
+class JobsPerCommand:
+    """How many jobs a scontrol may change that sends a message for each: it has one time limit for all of them.
+
+    By how long the last one took: as many as would take a quarter of the time limit.
+    """
+
+    def __init__(self) -> None:
+        self.most = _FIRST_JOBS
+
+    def took(self, jobs: int, seconds: float, timeout_s: float) -> None:
+        """Note how long a command took, or after how long it was ended."""
+        self.most = max(1, min(_MOST_JOBS, int(jobs * _PART_OF_LIMIT * timeout_s / max(seconds, 1e-3))))

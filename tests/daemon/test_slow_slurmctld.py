@@ -1,0 +1,70 @@
+"""A slurmctld that takes long for each message: a scontrol that changes many jobs ends within its time limit."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rlallocd.job_updates import BATCH, JobUpdates
+from rlallocd.slurm import Commands, Slurm, SlurmUnavailable
+from rlallocd.slurm.control import Control
+from rlallocd.slurm.pace import JobsPerCommand
+
+JOBS = [(job_id, 0.0) for job_id in range(1, BATCH + 1)]
+SLOW_SCONTROL = """#!/bin/sh
+for job in $(echo "${2#JobId=}" | tr , ' '); do
+   sleep 0.03
+   echo "$job" >>"$0.begun"
+done
+"""
+TIMEOUT_S = 2.0
+"""Enough for half of the jobs."""
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that lists the jobs which slurmctld has let go."""
+    program = tmp_path / "scontrol"
+    program.write_text(SLOW_SCONTROL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path / "scontrol.begun"
+
+
+def test_a_batch_is_let_go_by_commands_that_end_in_time(begun: Path) -> None:
+    """One for the whole batch was ended on its way, and the rest of it had to wait for the next cycle."""
+    commands = Commands(TIMEOUT_S)
+    updates = JobUpdates(cast("Slurm", Control(commands)), lambda: None)
+    assert updates.begin(JOBS)
+    assert begun.read_text().split() == [str(job_id) for job_id, _ in JOBS]
+    assert not commands.errors
+
+
+def test_after_a_command_that_did_not_end_in_time_the_next_names_fewer_jobs(begun: Path) -> None:
+    """Since the command before, slurmctld has become slow."""
+    commands = Commands(TIMEOUT_S)
+    control = Control(commands)
+    control._jobs_per_command.most = BATCH
+    updates = JobUpdates(cast("Slurm", control), lambda: None)
+    with pytest.raises(SlurmUnavailable):
+        updates.begin(JOBS)
+    left = JOBS[len(begun.read_text().split()) :]
+    assert left
+    assert updates.begin(left)
+    assert begun.read_text().split() == [str(job_id) for job_id, _ in JOBS]
+
+
+def test_jobs_per_command_follow_what_the_last_command_took() -> None:
+    pace = JobsPerCommand()
+    steps = [
+        (10, 0.0, 100),
+        (100, 0.5, 100),
+        (100, 5.0, 50),
+        (50, 10.0, 12),
+        (12, 0.1, 100),
+        (1, 10.0, 1),
+        (1, 0.1, 25),
+    ]
+    for jobs, seconds, most in steps:
+        pace.took(jobs, seconds, timeout_s=10.0)
+        assert pace.most == most, (jobs, seconds)
