@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 _MIB_PER_UNIT = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-_MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)[cn]?")
+_MEMORY = re.compile(r"([0-9]{1,20}(?:\.[0-9]*)?)([KMGTP]?)[cn]?")
 # A type may begin with a digit (1080, 3g.20gb); a lone number is a count.
 _REQUEST = re.compile(r"gres[:/](gpu|shard)(?::(?!\d+$)([^:=]+))?(?:[:=](\d+))?")
 
 
 def parse_tres(text: str) -> dict[str, float]:
-    """Return counts by name; memory in whole MiB. Parts that are no counts are left out.
-
-    Raises ValueError for a number with two points.
-    """
+    """Return counts by name; memory in whole MiB. Parts that are no counts are left out."""
     counts = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
@@ -69,7 +66,7 @@ def asks_for_shards(*requests: str) -> bool:
 
 
 def memory_mib(text: str) -> float | None:
-    """A size as sacct prints it (``5120K``), in MiB; None where there is none. Raises ValueError likewise."""
+    """A size as sacct prints it (``5120K``), in MiB; None where there is none."""
     match = _MEMORY.fullmatch(text)
     if match is None:
         return None

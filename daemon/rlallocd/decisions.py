@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 LEAST_GRACE_LEFT_S = 2.0
 """A job that may start within this time is left alone: an update must not reach a job that is starting."""
-_PASSING: Final = frozenset({"no-gpu-node", "licenses-unread"})
+_PASSING: Final = frozenset({"no-gpu-node", "licenses-unread", "request-unread"})
 """Reasons that may be gone before a job's grace is over."""
 _GRACE_TO_WAIT_S: Final = 10.0
 """With more of its grace left, a job waits for what passes: just after slurmctld's start, nodes are not ready."""

@@ -75,6 +75,7 @@ def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
 
 
 FORMS_SKIPPED: Final[Mapping[str, str]] = {
+    "request-unread": "a job of which scontrol does not show what it asks for",
     "heterogeneous": "a heterogeneous job: a half-updated one stalls its partition",
     "interactive": "a job without a script: its srun or salloc keeps its own idea of the size",
     "scrontab": "a scrontab job: Slurm lets nobody update it",
@@ -118,6 +119,7 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
     requests = asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket
     tres = _requested_tres("shard" if job.is_shard else "gpu", *requests)
     applies = {
+        "request-unread": job.unread,
         "heterogeneous": job.is_heterogeneous,
         "interactive": not job.is_batch,
         "scrontab": job.is_scrontab,

@@ -16,7 +16,7 @@ _Read = TypeVar("_Read")
 _PARTITIONS_EVERY_S: Final = 60.0
 _NODES_EVERY_S: Final = 15.0
 """Every snapshot shows jobs that start and end, and then nodes are read again. Without such a change they are read
-after this time, for nodes that go down; while one is down, in each cycle."""
+after this time, for nodes that go down; while one is down or has yet to report, in each cycle."""
 _OF_RESERVED_NODES: Final = frozenset({"ReqNodeNotAvail", "Reservation"})
 _RESERVATIONS_IN_THE_WAY_FOR_S: Final = 10.0
 """Where a job of ours waits for nodes that others may have reserved, reservations are read again after this time."""
@@ -69,7 +69,8 @@ class SlurmReadings:
     def nodes_beside(self, jobs: Sequence[JobRecord]) -> tuple[NodeRecord, ...]:
         """The nodes as last read, or read again where a job has started or ended since. Raises SlurmError."""
         holding = frozenset((job.job_id, job.started_s, job.state) for job in jobs if job.running)
-        old = self._nodes_read.passed(_NODES_EVERY_S) or not all(node.usable for node in self._nodes)
+        passing = any(node.awaited or not node.usable for node in self._nodes)
+        old = passing or self._nodes_read.passed(_NODES_EVERY_S)
         if old or holding != self._holding:
             self._nodes = self._read(self._slurm.nodes)
             self._nodes_read.restart()

@@ -164,6 +164,7 @@ class Applier:
                 if (begun := [each for each in history.applications if each.state == "begun"])
                 and (job := found.get(job_id)) is not None
                 and job.pending
+                and not job.unread
                 and (entry := still_ours(job, begun, why)) is not None
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
@@ -217,8 +218,8 @@ class Applier:
         found: list[tuple[Application, Verification]] = []
         for application in applications:
             job = jobs.get(application.job_id)
-            if job is None or not job.pending:
-                self._note_started(application, job)
+            if job is None or job.unread or not job.pending:
+                self._note_unverified(application, job)
             else:
                 found.append((application, verify(job, application)))
         kept = {each.id: text for each, finding in found if (text := _kept(each, finding, jobs[each.job_id]))}
@@ -314,14 +315,18 @@ class Applier:
         if self._updates.begin(deferred):
             self._journal.mark([application for application, _ in batch], "left", why)
 
-    def _note_started(self, application: Application, job: JobRecord | None) -> None:
-        """Note the end of a job that is no longer pending and so cannot be changed any more."""
+    def _note_unverified(self, application: Application, job: JobRecord | None) -> None:
+        """Note the end of a job that is no longer pending and so cannot be changed any more.
+
+        The next cycle looks again at one that is between two states, or of which the request was not shown.
+        """
         if job is None:
             self._journal.mark(
                 [application], "lost", "slurmctld had forgotten it before it could be read back (see sacct)"
             )
-        elif job.state in _BETWEEN:
-            _log.info("job %d is %s: the next cycle looks again", job.job_id, job.state, extra=_fields(application))
+        elif job.unread or job.state in _BETWEEN:
+            what = "not shown in full" if job.unread else job.state
+            _log.info("job %d is %s: the next cycle looks again", job.job_id, what, extra=_fields(application))
         elif not job.has_run:
             self._journal.mark([application], "gone", f"{job.state} before it started")
         else:
@@ -342,6 +347,8 @@ def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
     """Why a job must not be changed now, or an empty string."""
     if candidate.deferred_by_us and candidate.tag.begin - time.time() < LEAST_GRACE_LEFT_S:
         return "its grace was nearly over"
+    if latest.unread:
+        return "scontrol did not show what it asks for"
     changed = changed_meanwhile(candidate.job, latest)
     return f"someone else changed it after the decision: {changed}" if changed else ""
 

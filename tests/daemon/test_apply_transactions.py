@@ -24,7 +24,7 @@ from rlallocd.candidates import Candidate, find_candidates, find_deferred
 from rlallocd.intercept import write_intercept
 from rlallocd.job_tag import Tag
 from rlallocd.request_sizes import size_of
-from rlallocd.slurm import Slurm, UpdatePlan, connect
+from rlallocd.slurm import JobRecord, RequestFields, Slurm, UpdatePlan, connect
 from rlallocd.transactions import Applier
 from slurm_testbed import Site
 
@@ -271,6 +271,31 @@ def test_a_restoration_that_fails_three_times_stays_open_for_the_next_cycle(
     assert engine.application(decided[1]).state == "restored"
     engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
     assert "gres/gpu=4" in engine.installation.job(job_id)["TRES"]
+
+
+@pytest.mark.parametrize(("unread_from", "state"), [(1, "left"), (2, "begun")], ids=["before", "after"])
+def test_a_job_of_which_scontrol_does_not_show_the_request_is_neither_updated_nor_taken_back(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, unread_from: int, state: str
+) -> None:
+    """Before the update it is left as it is; after it, the next cycle verifies it."""
+    job_id = engine.installation.submit(JOB)
+    decided = engine.decide(engine.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8)
+    read_back, readings = engine.slurm.read_back, itertools.count(1)
+
+    def without_details(job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        found = read_back(job_ids)
+        if next(readings) < unread_from:
+            return found
+        none = RequestFields()
+        return {each: msgspec.structs.replace(job, fields=none, unread=True) for each, job in found.items()}
+
+    with monkeypatch.context() as failing:
+        failing.setattr(engine.slurm, "read_back", without_details)
+        engine.applier.apply([decided])
+    assert len(engine.store.open_applications()) == unread_from - 1
+    engine.applier.finish(engine.store.open_applications())
+    assert engine.application(decided[1]).state == state
+    assert engine.size(job_id).gpus == {"left": 4, "begun": 1}[state]
 
 
 def test_a_store_that_fails_after_the_updates_lets_no_job_start_half_changed(

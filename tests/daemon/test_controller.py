@@ -73,11 +73,29 @@ def test_what_was_answered_is_kept_when_the_daemon_stops(make: MakeController, c
     assert (config.store.key_file.parent / "run_time_answers").exists()
 
 
-@pytest.mark.parametrize(("usable", "readings"), [(True, 1), (False, 3)])
-def test_nodes_are_read_again_while_one_is_down(make: MakeController, *, usable: bool, readings: int) -> None:
+def test_a_stop_goes_on_whatever_a_reading_raises(
+    make: MakeController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: str) -> None:
+        raise ValueError("a text that nobody thought of")
+
+    controller = make(SlurmInMemory(called=fails))
+    kept: list[str] = []
+    monkeypatch.setattr(controller, "keep_learned", lambda: kept.append("learned"))
+    controller.stop()
+    assert kept == ["learned"]
+    assert "they begin by themselves within" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("usable", "awaited", "readings"), [(True, False, 1), (False, False, 3), (False, True, 3), (True, True, 3)]
+)
+def test_nodes_are_read_again_while_one_is_down_or_awaited(
+    make: MakeController, *, usable: bool, awaited: bool, readings: int
+) -> None:
     """One that has come up again must not be taken for down by the next job."""
     slurm = SlurmInMemory()
-    slurm.node = msgspec.structs.replace(NODE, usable=usable)
+    slurm.node = msgspec.structs.replace(NODE, usable=usable, awaited=awaited)
     controller = make(slurm)
     for _ in range(3):
         assert not controller.cycle().failed

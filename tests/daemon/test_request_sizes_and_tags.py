@@ -72,6 +72,7 @@ def test_unequal_nodes_or_tasks_are_skipped(changes: dict[str, object]) -> None:
         ({"is_scrontab": True}, {}, "scrontab"),
         ({"is_federated": True}, {}, "federation"),
         ({"reservation": "maintenance"}, {}, "reservation"),
+        ({"unread": True}, {}, "request-unread"),
         ({"has_deadline": True}, {}, "deadline"),
         ({"time_min_s": 60}, {}, "time-min"),
         ({"gpus": 0}, {}, "no-gpus"),

@@ -210,9 +210,16 @@ class TestColumnsOfSqueue:
     def test_of_a_job_that_is_not_shown_only_the_totals_count(self) -> None:
         """Its memory could be per CPU."""
         squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"))
-        (job,) = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
-        assert not job.fields.reported
-        assert job.mem_mib == 8192
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        for _ in range(2):  # and it is asked for again
+            (job,) = reader.jobs()
+            assert job.unread
+            assert not job.fields.reported
+            assert job.mem_mib == 8192
+        squeue.text = squeue.alone = SHOWN
+        (job,) = reader.jobs()
+        assert job.fields.reported
+        assert not job.unread
 
     @pytest.mark.parametrize("ours", [5, 6])
     def test_a_few_jobs_are_shown_one_by_one_and_more_with_the_whole_queue(self, ours: int) -> None:
@@ -234,11 +241,12 @@ class TestColumnsOfSqueue:
             SHOWN.replace("MinMemoryCPU", "MinMemoryNode"),
             f"JobId={'9' * 5000} JobName=other \n",
             SHOWN.replace("MinTmpDiskNode=0", f"MinTmpDiskNode={'9' * 400}G"),
+            SHOWN.replace("MinTmpDiskNode=0", "MinTmpDiskNode=1.2.3"),
             "JobId=9 ArrayJobId=7 ArrayTaskId=3 x\nJobId=7 ArrayJobId=7 ArrayTaskId=0-9 x\n",
             "JobId=9 ArrayJobId=7 ArrayTaskId=3 x\nJobId=7 ArrayJobId=7 ArrayTaskId=0-9],9_[3 x\n",
             "JobId=7",
         ],
-        ids=["another request", "a long id", "a large disk", "an array", "a list of tasks", "no more"],
+        ids=["another request", "a long id", "a large disk", "no number", "an array", "a list of tasks", "no more"],
     )
     def test_lines_that_texts_of_other_jobs_imitate_change_nothing(self, text: str) -> None:
         """Where the whole queue is shown, it has texts of all users, such as a comment with line ends."""
@@ -246,6 +254,27 @@ class TestColumnsOfSqueue:
         (job,) = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
         assert (job.fields.max_nodes, job.fields.mem_mib_per_cpu, job.needs.tmp_disk_mib) == (4, 8192, 0)
         assert not job.is_split
+
+    def test_an_array_stays_split_whatever_others_write(self) -> None:
+        rest = SHOWN.replace("JobId=7 ", "JobId=7 ArrayJobId=7 ArrayTaskId=2-9 ")
+        split = rest + SHOWN.replace("JobId=7 ", "JobId=8 ArrayJobId=7 ArrayTaskId=1 ")
+        others = "JobId=7 ArrayJobId=999 ArrayTaskId=1 x\nJobId=8 ArrayJobId=999 ArrayTaskId=1 x\n"
+        for queued in (0, 1000):
+            squeue = PrintsColumns(text=split + others, alone=split + others)
+            assert request_details(squeue, {7: "llm"}, queued)[7].is_split
+
+    def test_a_job_that_another_in_the_batch_imitates_is_asked_for_alone(self) -> None:
+        other = SHOWN.replace("JobId=7 JobName=llm", "JobId=8 JobName=other")
+        imitates = other + SHOWN.replace("MinMemoryCPU", "MinMemoryNode")
+
+        class ShowsWhatIsAsked(PrintsColumns):
+            def converse(self, *words: str, lines: Sequence[str]) -> str:
+                super().converse(*words, lines=lines)
+                return "".join({"show job 7": SHOWN, "show job 8": imitates}[line] for line in lines)
+
+        squeue = ShowsWhatIsAsked()
+        assert request_details(squeue, {7: "llm", 8: "other"}, 1000) == {7: SHOWN_DETAILS, 8: SHOWN_DETAILS}
+        assert squeue.asked == ["show job 7", "show job 8", "show job 7"]
 
     def test_an_error_of_the_command_that_shows_the_queue_is_no_answer(self) -> None:
         class Refuses(PrintsColumns):

@@ -6,7 +6,7 @@ as long.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
@@ -20,6 +20,8 @@ from rlallocd.slurm.slurm_records import NO_NEEDS, NodeNeeds
 _SHOWN_ONE_BY_ONE: Final = 1 / 20
 """The largest part of the queue that is shown by a message for each job. With munge, such a message takes as much
 processor time as 28 jobs of the whole queue (22.05)."""
+_MOST_ALONE: Final = 20
+"""Beyond that, jobs that others imitate wait for another reading."""
 _JOB: Final = re.compile(r"JobId=([0-9]{1,10}) ")
 _NODES: Final = re.compile(r" NumNodes=[0-9]{1,10}(?:-([0-9]{1,10}))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
@@ -57,7 +59,7 @@ def request_details(commands: Commands, names: Mapping[int, str], queued: int) -
     """Read jobs by id and name, of so many in the queue. Raises SlurmError.
 
     Jobs that slurmctld no longer knows are left out. A job's name can be any text. It is cut off before the line is
-    searched; if another text imitates the line of a job, that job counts as unknown.
+    searched; a job of which another text imitates the line is asked for alone.
     """
     if not names:
         return {}
@@ -71,28 +73,35 @@ def request_details(commands: Commands, names: Mapping[int, str], queued: int) -
 
 
 def _one_by_one(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
+    """By a message for each job, in one process. Those that another of these jobs imitates get their own."""
     if not names:
         return {}
-    lines = [f"show job {job_id}" for job_id in names]
-    return _details_in(commands.converse("scontrol", "--oneliner", lines=lines), names)
+    text = commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in names])
+    found = _details_in(text, names)
+    if len(names) > 1:
+        imitated = [job_id for job_id in names if job_id not in found and f"JobId={job_id} " in text]
+        for job_id in imitated[:_MOST_ALONE]:
+            found |= _one_by_one(commands, {job_id: names[job_id]})
+    return found
 
 
 def _details_in(text: str, names: Mapping[int, str]) -> dict[int, RequestDetails]:
     """Of each job whose line is there, and is like no other line of that job and name."""
-    array_of: dict[int, int] = {}
+    arrays_of: defaultdict[int, set[int]] = defaultdict(set)
+    parts_of: defaultdict[int, set[int]] = defaultdict(set)
     lines: defaultdict[int, list[int]] = defaultdict(list)
     for start in _line_starts(text):
         if job := _JOB.match(text, start):
             lines[int(job[1])].append(start)
             if array := _ARRAY.match(text, start):
-                array_of[int(job[1])] = int(array[1])
-    parts = Counter(array_of.values())
+                arrays_of[int(job[1])].add(int(array[1]))
+                parts_of[int(array[1])].add(int(job[1]))
     found = {}
     for job_id, name in names.items():
         heads = [_head(name).match(text, start) for start in lines[job_id]]
         shown = {_details_after(text, head) for head in heads if head is not None}
         if len(shown) == 1 and (details := shown.pop()) is not None:
-            is_split = job_id in array_of and parts[array_of[job_id]] > 1
+            is_split = any(len(parts_of[array]) > 1 for array in arrays_of.get(job_id, ()))
             found[job_id] = msgspec.structs.replace(details, is_split=is_split)
     return found
 

@@ -114,6 +114,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     as many as may run at once.
     ``licenses`` are those that it asks for, as Slurm writes them: ``solver:2,cad``, or ``|`` between alternatives.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
+    ``unread`` is true where scontrol did not show what it asks for: of that, only the totals are certain.
     """
 
     job_id: int
@@ -160,6 +161,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     waiting_tasks: int = 1
     is_shard: bool = False
     licenses: str = ""
+    unread: bool = False
     fields: RequestFields = RequestFields()
 
     @property

@@ -71,9 +71,10 @@ class SqueueReader:
         self._read_details([row for row in new.values() if row.may_be_ours and row.request_key not in self._details])
         gone = {seen.request_key: seen for key in self._seen.keys() - set(keys) if (seen := self._seen[key])}
         read_now = {key: self._see(row, gone.get(row.request_key)) for key, row in new.items()}
-        self._seen = {key: self._seen.get(key) or read_now[key] for key in keys}
+        all_seen = {key: self._seen.get(key) or read_now[key] for key in keys}
+        self._seen = {key: each for key, each in all_seen.items() if not each.record.unread}  # to be read again
         self._forget_details(gone.keys() - {row.request_key for row in new.values()})
-        self._jobs = with_splits(seen.record for seen in self._seen.values())
+        self._jobs = with_splits(each.record for each in all_seen.values())
         return self._jobs
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
@@ -136,7 +137,7 @@ class SqueueReader:
             return before._replace(record=at_this_moment(before.record, row))
         record = record_of(row, details, self._json_reader.capabilities)
         if details is None and row.may_be_ours:  # its memory could be per CPU: only its totals are certain
-            record = msgspec.structs.replace(record, fields=RequestFields())
+            record = msgspec.structs.replace(record, fields=RequestFields(), unread=True)
         return _Seen(row.request_key, details, record)
 
     def _forget_details(self, requests: Iterable[str]) -> None:
