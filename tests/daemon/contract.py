@@ -61,6 +61,7 @@ USUAL: Final[dict[str, Any]] = {
     "qos": "normal",
     "waiting_tasks": 1,
     "licenses": "",
+    "unread": False,
 }
 MOMENTS: Final = frozenset(
     {

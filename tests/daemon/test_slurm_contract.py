@@ -242,6 +242,25 @@ class TestRealSites:
         finally:
             full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
 
+    def test_a_users_text_that_imitates_another_job_changes_nothing(
+        self, commands: Commands, full_site: Site
+    ) -> None:
+        """A comment is printed as it is, with its line ends. Likewise after those tests."""
+        options = ["--hold", f"--job-name={FURTHER}"]
+        ours, others = (full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=options) for _ in range(2))
+        full_site.run(["scontrol", "update", f"JobId={ours}", "AdminComment=perhaps ours"])
+        before = SqueueReader(commands, _json_reader(commands)).read_back([ours])[ours]
+        fields = f"JobName={FURTHER} NumNodes=1 NumCPUs=1 MinMemoryNode=1G MinTmpDiskNode=1.2.3"
+        text = f"Comment=x\nJobId={ours} ArrayJobId=9 ArrayTaskId=1 {fields} \nJobId=9 ArrayJobId=9 ArrayTaskId=2 "
+        try:
+            full_site.run(["scontrol", "update", f"JobId={others}", text], user="llm-alice")
+            reader = SqueueReader(commands, _json_reader(commands))
+            assert _differences({job.job_id: job for job in reader.jobs()}.get(ours), before, set()) == []
+            assert _differences(reader.read_back([ours])[ours], before, set()) == []
+            assert not before.unread
+        finally:
+            full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
+
 
 def _json_reader(commands: Commands) -> JsonReader:
     return JsonReader(commands, capabilities_of(Control(commands).config().slurm_version))
