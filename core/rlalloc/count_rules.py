@@ -40,12 +40,20 @@ def with_least_memory(bounds: Bounds, request: Allocation, shape: NodeShape) -> 
     if request.mem_mib_per_node >= shape.mem_mib:
         return bounds
     least_mib = bounds.mem_mib_per_gpu.minimum
-    counts = tuple(
-        count
-        for count in bounds.gpu_counts
-        if count == request.gpus or least_mib * min(count, shape.gpus) <= shape.mem_mib
-    )
-    return msgspec.structs.replace(bounds, gpu_counts=counts) if counts else bounds
+    return _left_if_any(bounds, request, lambda count: least_mib * min(count, shape.gpus) <= shape.mem_mib)
+
+
+def with_least_cpus(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
+    """Leave out GPU counts for which a node's tasks cannot have the minimum of CPUs per GPU, declared or not.
+
+    The minimum is the request where nothing else is known: the script's own srun may name those CPUs, and cannot
+    start with fewer. All counts stay if none would remain, as with memory.
+    """
+
+    def fits(count: int) -> bool:
+        return _share_evenly(shape.cpus, min(count, shape.gpus), bounds.cpus_per_gpu.minimum, request, bounds)
+
+    return _left_if_any(bounds, request, fits)
 
 
 def with_whole_nodes(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
@@ -93,9 +101,15 @@ def with_near_gpus(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bou
     cpus, most = bounds.cpus_per_gpu, request.cpus_per_gpu
     if cpus.maximum > most:
         cpus = msgspec.structs.replace(cpus, minimum=min(cpus.minimum, most), maximum=most, maximum_from="request")
+
+    def fits(count: int) -> bool:
+        here = min(count, shape.gpus)
+        share = math.floor(most * here + 1e-6)
+        return count == request.gpus or _share_evenly(share, here, cpus.minimum, request, bounds)
+
     counts = _left(
         bounds,
-        lambda count: count == request.gpus or _shares(min(count, shape.gpus), cpus.minimum, most, request, bounds),
+        fits,
         f"the tasks of a node cannot share {most:g} CPUs a GPU evenly, and --gres-flags=enforce-binding lets the job "
         "have no more; widen the range",
     )
@@ -113,6 +127,12 @@ def _left(bounds: Bounds, allows: Callable[[int], bool], otherwise: str) -> tupl
     raise no_count_in(bounds.gpus, otherwise)
 
 
+def _left_if_any(bounds: Bounds, request: Allocation, allows: Callable[[int], bool]) -> Bounds:
+    """The bounds with the GPU counts that a rule allows, and that of the request; all if none would remain."""
+    counts = tuple(count for count in bounds.gpu_counts if count == request.gpus or allows(count))
+    return msgspec.structs.replace(bounds, gpu_counts=counts) if counts else bounds
+
+
 def _from(bound: Range, least: float) -> Range:
     """A range that begins no lower than ``least``."""
     if bound.minimum >= least:
@@ -120,9 +140,8 @@ def _from(bound: Range, least: float) -> Range:
     return Range(least, max(bound.maximum, least), "partition", bound.maximum_from)
 
 
-def _shares(gpus_per_node: int, least: float, most: float, request: Allocation, bounds: Bounds) -> bool:
-    """Whether a node's tasks can have equal CPUs, ``least`` to ``most`` per GPU, as in ``rlalloc.allocation``."""
+def _share_evenly(cpus: int, gpus_per_node: int, least: float, request: Allocation, bounds: Bounds) -> bool:
+    """Whether equal parts of ``cpus`` give a node's tasks ``least`` per GPU, as in ``rlalloc.allocation``."""
     same_tasks = gpus_per_node == request.gpus_per_node or not bounds.task_per_gpu
     tasks = request.tasks_per_node if same_tasks else gpus_per_node
-    cpus = math.floor(most * gpus_per_node + 1e-6) // tasks * tasks
-    return cpus >= max(1, math.ceil(least * gpus_per_node - 1e-6))
+    return cpus // tasks * tasks >= max(1, math.ceil(least * gpus_per_node - 1e-6))

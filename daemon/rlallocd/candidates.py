@@ -14,6 +14,7 @@ from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.count_rules import (
     with_declared_least,
     with_few_switches,
+    with_least_cpus,
     with_least_memory,
     with_near_gpus,
     with_whole_nodes,
@@ -171,6 +172,7 @@ def job_view(
             bounds = with_whole_nodes(bounds, request, cluster.shape)
         elif job.fields.asks_for_memory:
             bounds = with_least_memory(bounds, request, cluster.shape)
+        bounds = with_least_cpus(bounds, request, cluster.shape)
         if job.needs.few_switches:
             bounds = with_few_switches(bounds, request, cluster.shape)
         if job.needs.near_gpus:  # after all that may raise its minimum of CPUs

@@ -9,6 +9,7 @@ from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_
 from rlalloc.count_rules import (
     with_declared_least,
     with_few_switches,
+    with_least_cpus,
     with_least_memory,
     with_near_gpus,
     with_whole_nodes,
@@ -67,6 +68,41 @@ def test_counts_with_less_memory_per_gpu_than_asked_for_are_no_choice(
     request = Allocation(nodes, gpus_per_node, 1, 8, mem_mib, 3600)
     bounds = with_least_memory(bounds_of(request, f"gpus={gpus}", EIGHT_GPUS), request, EIGHT_GPUS)
     assert bounds.gpu_counts == counts
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "counts"),
+    [
+        (of_one_node(4, 8, 4), "gpus=1-16", (1, 2, 4, 8, 16)),
+        (of_one_node(4, 16, 4), "gpus=1-16", (1, 2, 4)),
+        (of_one_node(4, 64), "gpus=1-16", (1, 2, 4)),
+        (Allocation(4, 1, 1, 16, 1000, 3600), "gpus=1-16", (1, 2, 4)),
+        (of_one_node(4, 64), "gpus=1-16 cpus-per-gpu=2-16", (1, 2, 4, 8, 16)),
+        (of_one_node(4, 64), "gpus=8-16", (8, 16)),
+        (of_one_node(2, 25), "gpus=2,4,5 launch=srun", (2, 4)),  # 12 CPUs for each of five tasks are too few
+    ],
+    ids=[
+        *("enough", "a task per GPU", "one task", "on fewer nodes", "fewer are declared to do"),
+        *("a range without the request", "parts of tasks"),
+    ],
+)
+def test_counts_with_fewer_cpus_per_gpu_than_asked_for_are_no_choice(
+    asked: Allocation, words: str, counts: tuple[int, ...]
+) -> None:
+    bounds = with_least_cpus(bounds_of(asked, words, EIGHT_GPUS), asked, EIGHT_GPUS)
+    assert bounds.gpu_counts == counts
+
+
+@given(
+    gpus=st.integers(1, 8), cpus=st.integers(1, 64), tasks=st.integers(1, 8), per_task=st.booleans(), wanted=shares
+)
+def test_no_size_of_a_left_count_has_fewer_cpus_than_the_least(
+    gpus: int, cpus: int, tasks: int, wanted: float, *, per_task: bool
+) -> None:
+    asked = of_one_node(gpus, max(1, cpus // tasks), tasks)
+    bounds = bounds_for(asked, Directives(gpus=(1, 16), task_per_gpu=per_task), SiteBounds(), EIGHT_GPUS)
+    size = size_for(Shares(wanted, 1.0, 1.0), asked, with_least_cpus(bounds, asked, EIGHT_GPUS), EIGHT_GPUS)
+    assert size.cpus_per_node >= asked.cpus_per_gpu * size.gpus_per_node - 1e-6
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 import msgspec
 import numpy as np
+import pytest
 
 from rlalloc.bounds import NodeShape, SiteBounds
 from rlalloc.config import Config
-from rlalloc.job import Bounds
+from rlalloc.job import Allocation, Bounds
 from rlalloc.view import ClusterView
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
+from rlallocd.node_access import NO_FACTS, SiteFacts
 from rlallocd.node_pools import NodePools
+from rlallocd.slurm import PartitionRecord
 
 from .test_redecision_rules import EIGHT, pending_job
 
@@ -31,15 +34,21 @@ CLUSTER = ClusterView(
 )
 
 
-def bounds_of(rest: str, config: Config = CONFIG, gpu_type: str = "a100") -> Bounds:
-    """The bounds of a job of eight GPUs whose tag ends so."""
+def bounds_of(
+    rest: str,
+    config: Config = CONFIG,
+    gpu_type: str = "a100",
+    request: Allocation = EIGHT,
+    facts: SiteFacts = NO_FACTS,
+) -> Bounds:
+    """The bounds of a job, of eight GPUs if nothing else is said, whose tag ends so."""
     tag = read_tag(TAG + rest)
     assert tag is not None
     candidate = Candidate(pending_job(1, gpu_type=gpu_type), tag, "enforce")
     rule = config.rule("llm")
     assert rule is not None
-    views = ClusterViews(NodePools(()), (), CLUSTER.time_s, config.urgency)
-    return job_view(candidate, EIGHT, rule, CLUSTER, views, config).bounds
+    views = ClusterViews(NodePools(()), (), CLUSTER.time_s, config.urgency, facts=facts)
+    return job_view(candidate, request, rule, CLUSTER, views, config).bounds
 
 
 def test_words_of_the_table_in_force_give_consent() -> None:
@@ -94,3 +103,18 @@ def test_under_a_rules_own_range_a_script_that_is_not_known_keeps_the_gpus_of_a_
         assert found.gpu_counts == (8,)
         assert found.cpus_per_gpu.minimum == found.cpus_per_gpu.maximum
     assert bounds_of(f";table={STAMP};script=17;{FOLLOWS}", config).gpu_counts == (4, 8)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared nodes", "whole nodes"])
+def test_a_script_whose_steps_name_their_cpus_gets_no_more_gpus_than_have_them(*, shared: bool) -> None:
+    """A node has 64 CPUs for eight GPUs. Four tasks have 16 CPUs each; eight once had 8, and srun did not start."""
+    asked = msgspec.structs.replace(EIGHT, gpus_per_node=4, tasks_per_node=4, cpus_per_task=16)
+    words = "words=srun=python+srun-c=16+model=gpt2+global-batch-size=32+micro-batch-size=1"
+    partition = PartitionRecord(name="gpu", max_time_s=None, max_nodes=None, whole_nodes=not shared)
+    facts = SiteFacts(partitions={"gpu": partition})
+
+    def counts(request: Allocation) -> tuple[int, ...]:
+        return bounds_of(f";table={STAMP};script=17;{words}", request=request, facts=facts).gpu_counts
+
+    assert counts(asked) == (4,)
+    assert counts(msgspec.structs.replace(asked, cpus_per_task=8)) == (4, 8)

@@ -78,7 +78,7 @@ def test_a_job_like_past_jobs_gets_their_floor_under_the_names_of_the_history() 
 
 def test_a_job_gets_no_gpus_for_which_a_node_has_too_little_memory_unless_past_jobs_needed_less() -> None:
     """A node has eight GPUs and 512,000 MiB; the request is two of them and 400,000 MiB."""
-    request = msgspec.structs.replace(REQUEST, gpus_per_node=2, mem_mib_per_node=400_000)
+    request = msgspec.structs.replace(REQUEST, gpus_per_node=2, cpus_per_task=8, mem_mib_per_node=400_000)
     tag = read_tag("rlalloc:v=1;mode=shadow;rule=llm;class=train;begin=0;user_begin=0;ask=gpus=1-8")
     assert tag is not None
 
