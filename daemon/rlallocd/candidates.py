@@ -28,7 +28,7 @@ from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped
-from rlallocd.slurm import GpuDefaults, JobRecord
+from rlallocd.slurm import GpuDefaults, JobRecord, RequestFields
 from rlallocd.waiting_jobs import waits
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
@@ -42,7 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     An array is one job, under the id that sbatch printed; it is ``split`` once some of its tasks are in the queue as
     jobs of their own. ``begun`` says that the job was decided and let go before and waits for resources: an update
-    does not move it.
+    does not move it. ``asked`` are the job's fields before our first update, None where there was none.
     """
 
     job: JobRecord
@@ -50,6 +50,12 @@ class Candidate(msgspec.Struct, frozen=True):
     mode: Mode
     split: bool = False
     begun: bool = False
+    asked: RequestFields | None = None
+
+    @property
+    def asks_for_memory(self) -> bool:
+        """Whether its user asked for an amount of memory: our own update names one in any case."""
+        return (self.asked or self.job.fields).asks_for_memory
 
     @property
     def key(self) -> tuple[int, int]:
@@ -170,7 +176,7 @@ def job_view(
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
         if views.has_its_nodes_alone(job):
             bounds = with_whole_nodes(bounds, request, cluster.shape)
-        elif job.fields.asks_for_memory:
+        elif candidate.asks_for_memory:
             bounds = with_least_memory(bounds, request, cluster.shape)
         bounds = with_least_cpus(bounds, request, cluster.shape)
         if job.needs.few_switches:

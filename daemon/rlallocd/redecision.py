@@ -28,6 +28,7 @@ from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, require_alike
 from rlallocd.decisions import Snapshot, decision_from, typed_decision_from
 from rlallocd.job_plans import gpu_memory_gib
+from rlallocd.journal_entries import record_before
 from rlallocd.licenses import require_licenses_read
 from rlallocd.node_access import Access
 from rlallocd.pending_types import OnType, PendingTypes
@@ -92,7 +93,7 @@ def redecide(
     """
     views = snapshot.views(config)
     asking = _Asking(agent, progress)
-    mine = {each.job.job_id: each for each in pending}
+    mine = {each.job.job_id: _with_request(each, histories.get(each.key)) for each in pending}
     decided: Decided = []
     for places in views.waiting.components():
         waiting = (views.waiting.jobs[place] for place in places.tolist())
@@ -100,6 +101,12 @@ def redecide(
         if any(job.job_id in mine for job in queue):
             decided += _Pass(queue, mine, histories, asked, snapshot, config, asking, views).decided()
     return decided
+
+
+def _with_request(candidate: Candidate, history: JobHistory | None) -> Candidate:
+    """The candidate with its fields before our first update, which the queue does not show any more."""
+    first = record_before(history.applications[0]) if history is not None and history.applications else None
+    return candidate if first is None else msgspec.structs.replace(candidate, asked=first.fields)
 
 
 class _Pass:

@@ -8,11 +8,24 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config, parse_config
-from rlalloc.store import Store
+from rlalloc.job import Allocation
+from rlalloc.store import Application, JobHistory, Store
 from rlallocd.agent_client import AgentClient
+from rlallocd.candidates import Candidate, find_redecision_candidates
 from rlallocd.decisions import Snapshot
+from rlallocd.job_tag import read_tag
+from rlallocd.journal_entries import entry_of
+from rlallocd.redecision import redecide
 from rlallocd.redecision_rounds import RedecisionRounds
-from rlallocd.slurm import JobRecord, LicenseRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
+from rlallocd.slurm import (
+    JobRecord,
+    LicenseRecord,
+    NodeRecord,
+    PartitionRecord,
+    RequestFields,
+    SchedulingRules,
+    SiteLimits,
+)
 from tests.agent.running_server import Server
 
 from .hand_clock import HandClock
@@ -241,6 +254,30 @@ def test_a_node_that_comes_back_brings_a_round(room: Room) -> None:
     room.room.decide(msgspec.structs.replace(whole, nodes=nodes), CONFIG)
     assert room.asked() == (0, 0)  # the only one with free GPUs is away
     assert room.room.decide(whole, CONFIG)
+
+
+def test_a_job_that_asked_for_all_memory_keeps_its_counts_when_it_is_decided_again(room: Room) -> None:
+    """By --mem=0, where other nodes have less memory. Since our first update, its record names an amount."""
+    asked = Allocation(1, 4, 1, 16, 300_000, 600)
+    trimmed = msgspec.structs.replace(asked, cpus_per_task=8)
+    before = pending_job(101, asked, partition=ROOMY, fields=RequestFields(min_nodes=1, min_cpus=16))
+    fields = RequestFields(min_nodes=1, min_cpus=8, mem_mib_per_node=300_000)
+    job = pending_job(101, trimmed, partition=ROOMY, fields=fields)
+    first = msgspec.structs.replace(decision_for(job), id="first", request=asked, allocation=trimmed)
+    tag = read_tag(job.admin_comment)
+    assert tag is not None
+    update = entry_of(Candidate(before, tag, "enforce"), first)
+
+    def counts(entry: Application) -> tuple[int, ...]:
+        history = JobHistory(decisions=(first,), applications=(msgspec.structs.replace(entry, state="begun"),))
+        (pending,) = find_redecision_candidates([job], CONFIG, NOW_S)
+        (decided,) = redecide([pending], {pending.key: history}, {}, _snapshot([job]), CONFIG, room.agent)
+        assert decided[1].bounds is not None
+        return decided[1].bounds.gpu_counts
+
+    assert counts(update) == (1, 2, 4, 8)
+    named = msgspec.structs.replace(before, fields=msgspec.structs.replace(before.fields, mem_mib_per_node=300_000))
+    assert counts(msgspec.structs.replace(update, record=msgspec.json.encode(named).decode())) == (1, 2, 4)
 
 
 def test_nobody_is_asked_about_again_until_something_has_changed(room: Room) -> None:
