@@ -111,7 +111,7 @@ def consent_of(
         experts=reading.experts(),
         shards=job_class == "serve" or reading.shards(),
         task_per_gpu=task_per_gpu,
-        cpus_fixed=reading.fixes(rules.cpus),
-        memory_fixed=reading.fixes(rules.memory),
-        states_workers=reading.fixes(rules.workers),
+        cpus_fixed=reading.fixes(rules.cpus, rules.follows_cpus),
+        memory_fixed=reading.fixes(rules.memory, rules.follows_memory),
+        states_workers=reading.fixes(rules.workers, rules.follows_cpus),
     )

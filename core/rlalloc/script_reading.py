@@ -170,9 +170,8 @@ class Reading:
             sizes[name] = math.lcm(sizes.get(name, 1), whole_number(value) or 1)
         return math.prod(sizes.values())
 
-    def fixes(self, entries: Iterable[str]) -> bool:
-        """Whether one of these is given otherwise than by a word that follows the allocation, or 0 (all)."""
-        follows = frozenset(self._rules.follows_cpus)
+    def fixes(self, entries: Iterable[str], follows: Collection[str]) -> bool:
+        """Whether one of these is given otherwise than by a word of ``follows``, or 0 (all)."""
         stated = [value for _, value in self._of(entries) if value not in (None, "0")]
         return any(kind_of(value or "", follows) != "follows" for value in stated)
 

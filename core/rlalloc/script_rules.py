@@ -57,6 +57,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     follows_nodes: tuple[str, ...] = _words("$SLURM_NNODES $SLURM_JOB_NUM_NODES $RLALLOC_NODES")
     follows_tasks: tuple[str, ...] = _words("$SLURM_NTASKS $SLURM_NPROCS $SLURM_NTASKS_PER_NODE")
     follows_cpus: tuple[str, ...] = _words("$SLURM_CPUS_PER_TASK $SLURM_CPUS_ON_NODE $RLALLOC_CPUS_PER_TASK")
+    follows_memory: tuple[str, ...] = _words("$SLURM_MEM_PER_NODE $RLALLOC_MEM_MIB_PER_NODE")
     finds_gpus: tuple[str, ...] = ("deepspeed", "composer")
     elsewhere: tuple[str, ...] = _words("--config-file --hostfile --include --exclude")
     starts_processes: tuple[str, ...] = (

@@ -380,6 +380,15 @@ def test_cpus_and_memory_that_the_script_fixes_are_not_trimmed() -> None:
     assert bounds(FOLLOWS, "srun-c=$SLURM_CPUS_PER_TASK", "mem=0", site=floors).cpus_per_gpu.minimum == 2
 
 
+def test_memory_from_slurm_is_that_of_the_new_size() -> None:
+    """But a resized job has no SLURM_MEM_PER_GPU, and only some of its memory is a number."""
+    floors = SiteBounds(min_mem_mib_per_gpu=1024)
+    for word in ("mem=$SLURM_MEM_PER_NODE", "mem=${SLURM_MEM_PER_NODE:-400G}", "mem=$RLALLOC_MEM_MIB_PER_NODE"):
+        assert bounds(FOLLOWS, word, site=floors).mem_mib_per_gpu.minimum == 1024
+    for word in ("mem-per-gpu=$SLURM_MEM_PER_GPU", "mem=$((SLURM_MEM_PER_NODE-1000))", "mem=$SLURM_CPUS_ON_NODE"):
+        assert bounds(FOLLOWS, word, site=floors).mem_mib_per_gpu.minimum == 50_000
+
+
 @pytest.mark.parametrize(
     "word", ["SRUN-CPUS-PER-TASK=64", "cpus-per-task=64", "mem=400G", "mask-cpu=fe,fe00", "cpunodebind=1"]
 )

@@ -13,13 +13,14 @@ from slurm_testbed import wait_until
 pytestmark = pytest.mark.slurm
 
 RULES = Config().scripts
-FOLLOWS = (*RULES.follows, *RULES.follows_nodes, *RULES.follows_tasks, *RULES.follows_cpus)
+OF_STEPS = (*RULES.follows_cpus, *RULES.follows_memory)
+FOLLOWS = (*RULES.follows, *RULES.follows_nodes, *RULES.follows_tasks, *OF_STEPS)
 VARIABLES = [word[1:] for word in FOLLOWS if word.startswith("$")]
 PRINTED = "\n".join(f'echo "{name}=${{{name}-unset}}"' for name in VARIABLES)
 TRAINS = "train.py --model gpt2 --seq-length 1024 --global-batch-size 64 --micro-batch-size 4"
 TORCHRUN = f"#!/bin/sh\n{PRINTED}\n: torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE {TRAINS}\n"
 SRUN = f"#!/bin/sh\n#SBATCH --comment=x\n{PRINTED}\nsrun sh -c 'echo task of $SLURM_NTASKS'\n: lightning {TRAINS}\n"
-LONG = f"{TORCHRUN}: {'--name-of-another 1 ' * 100}\n"
+LONG = f"{TORCHRUN}: {' '.join(f'--name-{number} {number}' for number in range(100))}\n"
 """More than rlalloc.lua looks at: rlallocd asks slurmctld for it."""
 FORMS = {
     "per node": (TORCHRUN, ("--nodes=1", "--gpus-per-node=4", "--cpus-per-task=8")),
@@ -89,6 +90,8 @@ def test_a_script_that_follows_slurm_is_resized_and_sees_it(busy: Installation, 
         "SLURM_CPUS_PER_TASK": str(size.cpus_per_task),
         "SLURM_CPUS_ON_NODE": str(size.cpus_per_node),
         "RLALLOC_CPUS_PER_TASK": str(size.cpus_per_task),
+        "SLURM_MEM_PER_NODE": str(size.mem_mib_per_node),
+        "RLALLOC_MEM_MIB_PER_NODE": str(size.mem_mib_per_node),
     }
     right |= {"RLALLOC_DP": "2", "RLALLOC_TP": "1", "RLALLOC_PP": "1"}
     assert set(right) == set(VARIABLES)
