@@ -267,14 +267,23 @@ def _json_reader(commands: Commands) -> JsonReader:
 
 
 def differing(reader: SqueueReader, json_reader: JsonReader) -> list[str]:
-    """What columns say otherwise than JSON: of all jobs what is no single field, of pending ones, read back, all."""
+    """What columns say otherwise than JSON: of all jobs what is no single field, of pending ones, read back, all.
+
+    Read back together, scontrol shows the whole queue; each alone, that job.
+    """
     jobs = {job.job_id: job for job in json_reader.jobs() if job.state != "CANCELLED"}  # by an earlier run
     in_columns = {job.job_id: job for job in reader.jobs()}
     pending = json_reader.read_back([job_id for job_id, job in jobs.items() if job.pending])
-    read_back = reader.read_back(list(pending))
+    together = reader.read_back(list(pending))
+    alone = {job_id: job for pending_id in pending for job_id, job in reader.read_back([pending_id]).items()}
     return [
         *(text for job_id, job in jobs.items() for text in _differences(in_columns.get(job_id), job, _untold(job))),
-        *(text for job_id, job in pending.items() for text in _differences(read_back.get(job_id), job, set())),
+        *(
+            text
+            for read_back in (together, alone)
+            for job_id, job in pending.items()
+            for text in _differences(read_back.get(job_id), job, set())
+        ),
     ]
 
 
