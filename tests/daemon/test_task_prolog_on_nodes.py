@@ -58,7 +58,7 @@ def test_jobs_stay_as_submitted_until_each_node_was_checked(rlalloc: Installatio
         assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""
 
         site.stop_daemon("slurmd-n2")
-        site.run(["slurmd", "-N", "n2", "-b"])  # as if the node had booted
+        site.start_daemon("slurmd-n2", "-b")  # as if the node had booted
         restart(rlalloc)
         decision = rlalloc.decision(rlalloc.submit(MOLDABLE))
         assert decision.reason == "task-prolog: no check has seen the TaskProlog on n2, where it may start"
