@@ -114,8 +114,8 @@ class Site:
     def environment(self, user: str | None = None) -> dict[str, str]:
         """Return a whole environment for a process that uses the site, as root or as `user`.
 
-        Nothing of the caller's own comes along but PATH and TZ: its SBATCH_… and SQUEUE_… would
-        change what commands do. A process started with it ends with the site.
+        Nothing of the caller's own comes along but PATH, TZ and, where PATH has the site's Slurm, PERL5LIB: its
+        SBATCH_… and SQUEUE_… would change what commands do. A process started with it ends with the site.
         """
         values = {
             "PATH": _path_with(self._release),
@@ -127,10 +127,12 @@ class Site:
             "SLURM_CONF": str(self._layout.slurm_conf),
             SITE_VARIABLE: str(self.directory),
         }
+        own = ["TZ"]
         if self._release is not None:
             values[PROGRAMS_VARIABLE] = str(self._release.programs)
-        if "TZ" in os.environ:
-            values["TZ"] = os.environ["TZ"]
+        else:
+            own.append("PERL5LIB")  # of a build's Perl API
+        values |= {name: os.environ[name] for name in own if name in os.environ}
         return values
 
     def home(self, user: str | None = None) -> Path:

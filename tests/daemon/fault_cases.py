@@ -39,6 +39,8 @@ class Fault:
     """Values that somebody else set and that are to stay: in the end the job has these, not those of its size."""
     kept: bool = False
     """Whether slurmctld has to have written the job to its disk before the fault: it does so some seconds later."""
+    is_asked: bool = False
+    """Whether only slurmctld's word, by its Perl API, tells that the job could never start."""
 
 
 HALF: Final = 'only "NumNodes NumTasks TasksPerNode CPUsPerTask NumCPUs" "$@"'
@@ -61,6 +63,7 @@ AT_ONCE: Final = (
         "half applied, and slurmctld says that no node can hold it",
         {"update1": f"{HALF}; become MinCPUsNode=100; refuse"},
         ("restored",),
+        is_asked=True,
     ),
     Fault(
         "half applied, and it waits with BadConstraints and priority 0",
@@ -124,6 +127,7 @@ AT_ONCE: Final = (
         "its user sets a MinCPUsNode after the update for which slurmctld finds no node",
         {"update1": 'real "$@"; as_user MinCPUsNode=40'},
         ("restored",),
+        is_asked=True,
     ),
     Fault(
         "its user sets MinMemoryNode after the update, which is refused after nodes, tasks and CPUs",
