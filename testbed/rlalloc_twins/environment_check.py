@@ -10,7 +10,7 @@ from rlalloc_twins.environment_values import ANY, GPU_LISTS, Changed, Expected
 VARIES: Final = re.compile(
     r"SLURM(D)?_(JOBID|JOB_ID(_.*)?|ARRAY_JOB_ID|HET_JOB_ID(_.*)?|(STEP_|JOB_)?NODELIST(_.*)?|NODENAME|TOPOLOGY_ADDR|TASK_PID"
     r"|SRUN_COMM_(PORT|HOST)|STEP_LAUNCHER_PORT|LAUNCH_NODE_IPADDR|CLUSTER_NAME|WORKING_CLUSTER|CONF|SUBMIT_DIR"
-    r"|TESTBED_SITE|JOB_(START|END)_TIME|JOB_DEPENDENCY)|HOSTNAME|HOME|PWD|OLDPWD|_"
+    r"|TESTBED_SITE|JOB_(START|END)_TIME|JOB_SLUID|JOB_DEPENDENCY)|HOSTNAME|HOME|PWD|OLDPWD|_"
 )
 """Variables that name the site, the node or the moment: two sites without rlalloc differ in them, too."""
 _ORDER: Final[dict[Whose, int]] = {"every job": 0, "jobs of rlalloc": 1, "resized jobs": 2}

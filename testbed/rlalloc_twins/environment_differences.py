@@ -112,6 +112,18 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         lambda job, _: each_node(job.given.cpus_per_node, job.given.nodes),
         if_there=True,
     ),
+    _given(
+        "SLURM_JOB_EXCLUSIVE",
+        "`NO` if the job asked for `--exclusive`: it shares its nodes (Slurm 26.05)",
+        lambda job, name: "NO" if job.before[name] == "NODE" else job.before[name],
+        if_there=True,
+    ),
+    _given(
+        "SLURM_JOB_OVERSUBSCRIBE",
+        "`YES` likewise; `NO` if the request came back",
+        lambda job, name: ANY if job.before.get("SLURM_JOB_EXCLUSIVE") == "NODE" else job.before[name],
+        if_there=True,
+    ),
     _given("SLURM_GPUS_ON_NODE", "GPUs per node", lambda job, _: job.given.gpus_per_node, if_there=True),
     _given(" ".join(GPU_LISTS), "the GPUs of the job on this node; in a task, its own", gpu_list, if_there=True),
     _given("SLURM_MEM_PER_NODE", "MiB per node", lambda job, _: job.given.mem_mib_per_node),

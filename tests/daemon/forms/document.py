@@ -25,6 +25,11 @@ def table_of(cells: Mapping[tuple[str, str], Cell]) -> str:
     return "\n".join(lines)
 
 
+def has_table(document: Path, version: str) -> bool:
+    """Whether the document has the marks for a version's table."""
+    return _place(version).search(document.read_text(encoding="utf-8")) is not None
+
+
 def committed_table(document: Path, version: str) -> str:
     """The table of a version as it stands in the document."""
     match = _place(version).search(document.read_text(encoding="utf-8"))

@@ -24,6 +24,7 @@ SET_IN_ALL = {
     "SLURM_CPUS_PER_GPU": "1",
     "SLURM_TRES_PER_TASK": "cpu=4,gres/gpu:a100=1",
     "SLURM_TRES_BIND": "gres/gpu:per_task:1",
+    "SLURM_JOB_EXCLUSIVE": "NODE",
     "SLURM_MEM_PER_CPU": "2000",
     "SLURM_MEM_PER_GPU": "2000",
     "SLURM_GPUS_PER_SOCKET": "2",
@@ -109,6 +110,16 @@ def test_each_row_is_told_if_it_does_not_hold(row: Difference, where: Where) -> 
 def test_what_the_table_does_not_name_has_to_be_the_same(name: str) -> None:
     before, after = batch_of(REQUEST, 11), batch_of(SMALLER, 21, **ours(SMALLER, 21), **{name: "other"})
     assert [text.split()[1] for text in found(before, after, "resized jobs", SMALLER)] == [name]
+
+
+def test_a_resized_job_that_asked_for_whole_nodes_sees_that_it_shares_them() -> None:
+    """Slurm 26.05 has variables for that, and one more for which job it is."""
+    of_26_05 = {"SLURM_JOB_EXCLUSIVE": "NO", "SLURM_JOB_OVERSUBSCRIBE": "YES", "SLURM_JOB_SLUID": "s2"}
+    after = batch_of(SMALLER, 21, **ours(SMALLER, 21), **of_26_05)
+    whole = batch_of(REQUEST, 11, SLURM_JOB_EXCLUSIVE="NODE", SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_SLUID="s1")
+    assert found(whole, after, "resized jobs", SMALLER) == []
+    (told,) = found({**whole, "SLURM_JOB_EXCLUSIVE": "NO"}, after, "resized jobs", SMALLER)
+    assert told == "batch: SLURM_JOB_OVERSUBSCRIBE is 'YES', expected 'NO'; without rlalloc 'NO'"
 
 
 def test_only_how_many_gpus_a_list_names_counts() -> None:
