@@ -31,6 +31,7 @@ def story_as_json(story: Sequence[Chapter]) -> str:
             "gpus_of_heuristics": gpus_of_heuristics(chapter),
             "in_force": chapter.in_force,
             "applications": msgspec.to_builtins(chapter.applications),
+            "applications_of_tasks": msgspec.to_builtins(chapter.of_tasks),
             "outcome": msgspec.to_builtins(chapter.outcome),
         }
         for chapter in story
@@ -91,6 +92,8 @@ def _lines_of(chapter: Chapter, running: str) -> Lines:
         yield "plan", plan.describe()  # how the GPUs were to be divided into parallel ranks
     for application in chapter.applications:
         yield "applied", f"{application.state} at {local_time(application.changed_s)}: {application.detail}"
+    for task in chapter.of_tasks:
+        yield f"task, job {task.job_id}", f"{task.state} at {local_time(task.changed_s)}: {task.detail}"
     yield from _outcome_lines(chapter, running)
 
 

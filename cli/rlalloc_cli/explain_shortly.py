@@ -92,6 +92,9 @@ def _decision_lines(chapter: Chapter, told: Bounds | None, *, again_later: bool)
     if last is not None:
         detail = f", {last.detail}" if last.state == "restored" else ""
         yield "state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}{detail}"
+    for task in chapter.of_tasks:
+        step = _STEPS.get(task.state, task.state)
+        yield "", f"its task with job id {task.job_id}: {step} {local_time(task.changed_s)}"
 
 
 def _left_alone_lines(chapters: Sequence[Chapter]) -> Lines:

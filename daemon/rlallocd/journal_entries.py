@@ -12,7 +12,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlalloc.llm.parallel_layouts import ParallelPlan
-from rlalloc.store import Application, Decision
+from rlalloc.store import Application, Decision, JobHistory
 from rlallocd.candidates import Candidate
 from rlallocd.job_tag import read_tag, with_note, with_plan_note
 from rlallocd.request_sizes import Skipped, same_minutes, size_of
@@ -87,6 +87,16 @@ def restoration_of(begun: Sequence[Application], why: str) -> Application:
         detail=why,
         changed_s=time.time(),
     )
+
+
+def updates_of(job: JobRecord, history: JobHistory) -> list[Application]:
+    """The updates that a job read just now may still have, oldest first.
+
+    Of an array, the journal says what became of the tasks that stood in the queue as one job. A task with a job id of
+    its own may have been requeued since, in the size with which it had started.
+    """
+    states = ("begun", "restored") if job.is_own_task else ("begun",)
+    return [each for each in history.applications if each.state in states]
 
 
 def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Application | None:
@@ -184,8 +194,8 @@ def restorations_for(application: Application, job: JobRecord) -> tuple[UpdatePl
     scontrol changes the number of nodes of a split array task by task only (ONE_BY_ONE of them at a time). There is
     none where it is not known which tasks wait.
     """
-    plan = _restoration(application, job)
-    if not job.is_split:
+    plan = msgspec.structs.replace(_restoration(application, job), job_id=job.base_id)
+    if not (job.is_split or job.is_own_task):
         return (plan,)
     if application.intended.nodes == application.original.nodes:
         return (plan.without("NumNodes", "ReqNodeList").of_tasks(job.array_tasks),) if job.array_tasks else ()

@@ -33,6 +33,7 @@ from rlallocd.journal_entries import (
     restorations_for,
     taking_back,
     update_for,
+    updates_of,
     verify,
     verify_as_started,
 )
@@ -159,13 +160,13 @@ class Applier:
         for batch in in_batches(jobs):
             found = self._updates.read_back([job_id for job_id, _, _ in batch])
             wanted = [
-                entry
+                msgspec.structs.replace(entry, job_id=job_id)
                 for job_id, history, why in batch
-                if (begun := [each for each in history.applications if each.state == "begun"])
-                and (job := found.get(job_id)) is not None
+                if (job := found.get(job_id)) is not None
                 and job.pending
                 and not job.unread
-                and (entry := still_ours(job, begun, why)) is not None
+                and (updates := updates_of(job, history))
+                and (entry := still_ours(job, updates, why)) is not None
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations

@@ -25,14 +25,14 @@ from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
 from rlallocd.slurm import JobRecord
 from rlallocd.transactions import Applier
 from rlallocd.type_choices import as_submitted
-from rlallocd.verification import CPUS_THAT_COME_BACK, contradictions
+from rlallocd.verification import CPUS_THAT_COME_BACK, contradictions, has_size
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
 """slurmctld may also say ``Reservation`` of a job that names no reservation, if others have reserved its nodes
 (ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c)."""
 JobKey = tuple[int, int]
-"""Id that sbatch printed, and submit second."""
+"""Job id and submit second. The id is that which sbatch printed, except for tasks of arrays that have their own."""
 
 
 class _Sizes(NamedTuple):
@@ -70,7 +70,11 @@ class WaitsOfOurs:
         """
         waiting = self._waiting(snapshot.jobs)
         self._read_sizes(waiting)
-        resized = [(key, job, sizes) for key, job in waiting.items() if (sizes := self._sizes[key]) is not None]
+        resized = [
+            (key, job, sizes)
+            for key, job in waiting.items()
+            if (sizes := self._sizes[key]) is not None and (not job.is_own_task or has_size(job, sizes.applied))
+        ]
         self._passed_over_since_s = {
             key: self._passed_over_since_s.get(key, snapshot.taken_s)
             for key, job, sizes in resized
@@ -79,8 +83,11 @@ class WaitsOfOurs:
         found = dict(self._by_our_doing(resized, snapshot.site, interval_s)) if resized else {}
         if not found:
             return
-        histories = self._store.histories(set(found))
-        self._applier.take_back_all([(key[0], histories[key], why) for key, why in found.items() if key in histories])
+        decided_as = {key: _decided_as(waiting[key]) for key in found}
+        histories = self._store.histories(set(decided_as.values()))
+        self._applier.take_back_all(
+            [(key[0], histories[decided_as[key]], why) for key, why in found.items() if decided_as[key] in histories]
+        )
         self.forget(found)
 
     def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
@@ -90,8 +97,7 @@ class WaitsOfOurs:
             for job in jobs
             if job.pending
             and (job.reason in _FOR_NODES or is_of_a_size(job.reason))
-            and job.job_id == job.base_id
-            and job.job_id not in unfinished
+            and unfinished.isdisjoint((job.job_id, job.base_id))
             and read_tag(job.admin_comment) is not None
         }
 
@@ -103,10 +109,19 @@ class WaitsOfOurs:
         if not new:
             return
         self._sizes |= dict.fromkeys(new)
-        for job in self._store.sizes.of([job_id for job_id, _ in new]):
-            key = job.job_id, int(job.submitted_s)
-            if job.applied is not None and job.applied != job.asked and key in waiting:
-                self._sizes[key] = _Sizes(job.asked, job.applied)
+        decided_as = [(key, _decided_as(waiting[key])) for key in new]
+        decided = {
+            (job.job_id, int(job.submitted_s)): job
+            for job in self._store.sizes.of([job_id for _, (job_id, _) in decided_as])
+        }
+        for key, base in decided_as:
+            if (job := decided.get(base)) is None:
+                continue
+            applied = job.applied
+            if waiting[key].is_own_task and job.mode == "enforce":  # its own fields tell whether it has this size
+                applied = job.decided
+            if applied is not None and applied != job.asked:
+                self._sizes[key] = _Sizes(job.asked, applied)
 
     def _by_our_doing(
         self, resized: Sequence[tuple[JobKey, JobRecord, _Sizes]], site: SiteView, interval_s: float
@@ -136,6 +151,11 @@ class WaitsOfOurs:
             return why
         self._fits[key] = seen
         return ""
+
+
+def _decided_as(job: JobRecord) -> JobKey:
+    """The key under which a job was decided: an array is one decision."""
+    return job.base_id, job.submitted_s
 
 
 def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:

@@ -17,6 +17,7 @@ from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed.longer_limits import ExpectedSlowdown
 from rlalloc.store import Application, Circumstances, Decision, JobHistory, OldDecision, Outcome, PolicyRow, Store
+from rlalloc.store.job_story import story_of
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 
 SIZE = Allocation(
@@ -213,6 +214,19 @@ def test_what_a_restoration_takes_back_is_restored_with_it(url: str) -> None:
     assert states() == ["begun", "begun", "begun", "restoring"]
     store.set_applications([restoration], "restored", 1006, "its user asked")
     assert states() == ["begun", "restored", "restored", "restored"]
+    store.close()
+
+
+def test_what_comes_back_to_one_task_of_an_array_is_not_taken_back_from_the_others(url: str) -> None:
+    store = Store(url)
+    store.add_decisions([DECISION])
+    store.set_applications(store.journal([APPLICATION]), "begun", 1002, "let go")
+    of_task = store.journal([msgspec.structs.replace(APPLICATION, job_id=DECISION.job_id + 1)])
+    store.set_applications(of_task, "restored", 1003, "no node can hold it")
+    assert [each.state for each in store.applications(DECISION.id)] == ["begun", "restored"]
+    (chapter,) = story_of(store, DECISION.job_id)
+    assert [each.state for each in chapter.applications] == ["begun"]
+    assert [(each.job_id, each.detail) for each in chapter.of_tasks] == [(DECISION.job_id + 1, "no node can hold it")]
     store.close()
 
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from rlalloc.job import Allocation
-from rlalloc.store import Application
-from rlallocd.journal_entries import restorations_for, taking_back, verify
+from rlalloc.store import Application, JobHistory
+from rlallocd.journal_entries import restorations_for, taking_back, updates_of, verify
 from rlallocd.slurm import JobRecord, RequestFields
 from tests.core.test_store import APPLICATION
 
@@ -95,3 +95,25 @@ def test_what_others_made_of_anything_else_stays(of_user: dict[str, int]) -> Non
     now = as_size(DECIDED, **{"cpus_per_task": CPUS_OF_USER, **of_user})
     now = msgspec.structs.replace(now, cpus=of_user.get("min_cpus", now.cpus))
     assert taking_back(now, [begun(as_size(REQUEST), DECIDED)], "it waits") is None
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_request_of_one_task_is_sent_to_that_task_alone(nodes: int) -> None:
+    """Its record does not show the rest of its array, and Slurm takes the array's id for all tasks."""
+    task = msgspec.structs.replace(as_size(DECIDED), job_id=9, array_job_id=7, array_tasks="3", restarts=1)
+    entry = begun(as_size(REQUEST), msgspec.structs.replace(DECIDED, nodes=nodes))
+    for application in (entry, msgspec.structs.replace(entry, record=None)):
+        (plan,) = restorations_for(application, task)
+        assert plan.target == "7_3"
+
+
+def test_the_tasks_with_ids_of_their_own_may_have_a_size_that_the_others_gave_back() -> None:
+    array = msgspec.structs.replace(as_size(DECIDED), array_job_id=7)
+    entries = [
+        msgspec.structs.replace(begun(as_size(REQUEST), DECIDED), state=state)
+        for state in ("left", "begun", "restored", "restoring")
+    ]
+    history = JobHistory(decisions=(), applications=tuple(entries))
+    assert [each.state for each in updates_of(array, history)] == ["begun"]
+    task = msgspec.structs.replace(array, job_id=9)
+    assert [each.state for each in updates_of(task, history)] == ["begun", "restored"]

@@ -19,7 +19,7 @@ from rlallocd.node_pools import NodePools
 from rlallocd.request_sizes import size_of
 from rlallocd.slurm import connect
 from rlallocd.update_plans import plan_update
-from slurm_testbed import NodeKind, wait_until
+from slurm_testbed import NodeKind, Site, wait_until
 from slurm_testbed.processes import PROGRAMS_VARIABLE
 
 from .scripted_agent import agent_that_answers
@@ -316,13 +316,27 @@ def test_requests_come_back_where_the_larger_node_is_lost(idle: Installation) ->
     site.run(["scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test"])
     assert_runs_as_submitted(idle, first, "gres/gpu=4", "there is no node for it")
     site.wait_for_states([array], {"RUNNING"}, timeout_s=120)
-    given = site.run(["squeue", "--noheader", f"--jobs={array}", "--Format=tres-alloc:80"])
-    assert sorted(line.count("gres/gpu=4") for line in given.splitlines()) == [0, 1, 1]
+    assert _gpus_of_tasks(site, array) == [4, 4, 8]
+    for task in range(3):  # also the one that has had the larger node so far: under a job id of its own
+        site.run(["scontrol", "requeuehold", f"{array}_{task}"])
+    site.wait_for_states([array], {"PENDING"}, timeout_s=120)
+    site.run(["scontrol", "release", str(array)])
+    site.wait_for_states([array], {"RUNNING"}, timeout_s=300)
+    assert _gpus_of_tasks(site, array) == [4, 4, 4]
+    (chapter,) = idle.explain(array)
+    (of_task,) = chapter["applications_of_tasks"]
+    assert of_task["state"] == "restored"
+    site.run(["scancel", str(array)])
     site.run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
     site.wait_for_nodes()
     second = _waits_for_the_larger_node(idle, size)
     site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[2-5]"])
     assert_runs_as_submitted(idle, second, "gres/gpu=4", "BadConstraints")
+
+
+def _gpus_of_tasks(site: Site, array: int) -> list[int]:
+    given = site.run(["squeue", "--noheader", f"--jobs={array}", "--Format=tres-alloc:80"])
+    return sorted(int(count) for count in re.findall(r"gres/gpu=(\d+)", given))
 
 
 def _waits_for_the_larger_node(idle: Installation, size: Sequence[str]) -> int:

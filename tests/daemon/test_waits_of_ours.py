@@ -41,7 +41,7 @@ class Applier:
 
 def resized(store: Store, asked: Allocation, applied: Allocation) -> None:
     """Write down that job 7 asked for one size and was let go in another."""
-    decision = msgspec.structs.replace(decision_for(pending_job(7)), request=asked)
+    decision = msgspec.structs.replace(decision_for(pending_job(7)), request=asked, allocation=applied)
     store.add_decisions([decision])
     begun = msgspec.structs.replace(
         APPLICATION, decision_id=decision.id, job_id=7, state="begun", original=asked, intended=applied,
@@ -168,6 +168,29 @@ def test_a_requeued_job_does_not_wait_for_the_type_that_was_chosen_for_it(store:
     too_small = msgspec.structs.replace(node, devices=gpus("a100", 4, 4))
     waits.give_back(Snapshot(INTERVAL_S + 2, (job,), (too_small,), {}, None), INTERVAL_S)
     assert applier.taken
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_requeued_task_of_an_array_gets_its_request_back(store: Store, *, restored: bool) -> None:
+    """Also if the others have theirs back, but not while they get it. A task that has its request keeps it."""
+    resized(store, FOUR, EIGHT)
+    if restored:
+        store.set_applications(store.begun_since(0.0), "restored", 1.0, "no node can hold it")
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    node = msgspec.structs.replace(NODE, devices=gpus("a100", 4, 0))
+    tasks = [
+        pending_job(
+            job_id, size, reason="Resources", partition="gpu", gpu_type="", restarts=1, array_job_id=7, is_array=True
+        )
+        for job_id, size in ((8, EIGHT), (9, FOUR))
+    ]
+    applier.open_jobs = frozenset({7})
+    waits.give_back(Snapshot(0.0, tuple(tasks), (node,), {}, None), INTERVAL_S)
+    assert applier.taken == []
+    applier.open_jobs = frozenset()
+    waits.give_back(Snapshot(1.0, tuple(tasks), (node,), {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [8]
 
 
 @pytest.mark.parametrize("reason", ["ReqNodeNotAvail", "Reservation", "Resources"])

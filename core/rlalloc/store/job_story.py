@@ -15,7 +15,8 @@ class Chapter(msgspec.Struct, frozen=True):
 
     ``in_force`` is the id of the decision that made the job what it is: this one, or another of the same job, which
     the outcome belongs to then. ``features`` are what the policy was told of the job, and ``alternatives`` what each
-    heuristic would have answered, by the names of then; empty where no policy was asked.
+    heuristic would have answered, by the names of then; empty where no policy was asked. ``of_tasks`` is what was
+    done about single tasks of an array, under their own job ids.
     """
 
     decision: Decision
@@ -24,6 +25,7 @@ class Chapter(msgspec.Struct, frozen=True):
     in_force: str
     features: Mapping[str, float]
     alternatives: Mapping[str, Shares]
+    of_tasks: tuple[Application, ...] = ()
 
 
 def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
@@ -41,8 +43,10 @@ def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
         if history is None:
             continue
         applications = tuple(each for each in history.applications if each.decision_id == decision.id)
+        of_tasks = tuple(each for each in store.applications(decision.id) if each.job_id != job_id)
         seen = as_stored(
             names.get(decision.observation_schema or 0, ()), decision.observation or b"", decision.alternatives
         )
-        story.append(Chapter(decision, applications, outcomes.get(decision.id), history.in_force.id, *seen))
+        outcome = outcomes.get(decision.id)
+        story.append(Chapter(decision, applications, outcome, history.in_force.id, *seen, of_tasks))
     return tuple(story)

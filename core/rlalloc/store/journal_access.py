@@ -45,7 +45,8 @@ class JournalAccess(RowAccess):
         """Note how far applications have come.
 
         One that is ``restored`` and names a decision that was begun before has taken back all that was decided for
-        its job: those applications are noted as restored with it, in one transaction.
+        its job: those applications are noted as restored with it, in one transaction. One of a single task of an
+        array, with a job id of its own, says nothing of the others.
         """
         if not applications:
             return
@@ -139,5 +140,7 @@ def _taken_back_by(connection: sa.Connection, application: Application) -> sa.Co
         return sa.false()
     job = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(DECISIONS.c.id == application.decision_id)
     job_id, submitted_s = connection.execute(job).one()
+    if application.job_id != job_id:
+        return sa.false()
     of_job = sa.select(DECISIONS.c.id).where(DECISIONS.c.job_id == job_id, DECISIONS.c.submitted_s == submitted_s)
     return sa.and_(begun_before, APPLICATIONS.c.decision_id.in_(of_job))

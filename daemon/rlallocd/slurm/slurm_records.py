@@ -170,6 +170,14 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.array_job_id or self.job_id
 
     @property
+    def is_own_task(self) -> bool:
+        """Whether it is a task of an array with a job id of its own: it has started, or was changed alone.
+
+        The last task to start has the id that sbatch printed.
+        """
+        return self.job_id != self.base_id
+
+    @property
     def most_s(self) -> int:
         """Seconds after its start when Slurm reckons with its end: its time limit, or a year where it has none."""
         return self.time_limit_s or WITHOUT_LIMIT_S
