@@ -13,6 +13,7 @@ from rlalloc.local_times import local_time
 from rlalloc.speed.longer_limits import slowdown_to_allow, slowdowns
 from rlalloc.speed.profile_file import Profile, ProfilePoint
 from rlalloc.speed.profiled_speeds import belief_of_named
+from rlalloc.usage.profiled_needs import floors_of_profile
 from rlalloc_cli.profile_install import spoken_for
 from rlalloc_cli.terminal import CONSOLE, fail
 
@@ -40,6 +41,7 @@ def print_profile(profile: Profile) -> None:
         if point.why:
             CONSOLE.print(f"{point.size.describe()}: {point.outcome}: {point.why}", soft_wrap=True)
     _print_slowdowns(profile)
+    _print_cpus(profile)
 
 
 def draw_or_fail(profile: Profile, path: Path) -> None:
@@ -84,8 +86,22 @@ def _print_slowdowns(profile: Profile) -> None:
         median = float(np.median(slowdowns(asked, given, belief)))
         table.add_row(str(gpus), f"{median:.2f}", f"{slowdown_to_allow(asked, given, belief):.2f}")
     CONSOLE.print(table)
-    low, high = (belief.cpus.median * np.exp(sign * 1.645 * belief.cpus.spread) for sign in (-1.0, 1.0))
-    CONSOLE.print(f"CPUs that a GPU needs for full speed: {belief.cpus.median:.1f} (90%: {low:.1f} to {high:.1f})")
+
+
+def _print_cpus(profile: Profile) -> None:
+    """What several CPU counts show, on however many GPUs."""
+    most = max((point.size.gpus for point in profile.points), default=1)
+    fewest = floors_of_profile(profile, _sized(most, 1), 0.0).cpus_per_gpu
+    if fewest is None:
+        CONSOLE.print("measured with one number of CPUs per GPU: this does not show how many a GPU needs")
+        return
+    cpus = belief_of_named(profile, most).cpus
+    low, high = (cpus.median * np.exp(sign * 1.645 * cpus.spread) for sign in (-1.0, 1.0))
+    CONSOLE.print(
+        f"CPUs that a GPU needs for full speed: {cpus.median:.1f} (90%: {low:.1f} to {high:.1f}); "
+        f"fewest whose data loader stalls no longer than with more: {fewest}",
+        soft_wrap=True,
+    )
 
 
 def _sized(gpus: int, nodes: int) -> Allocation:
@@ -93,28 +109,33 @@ def _sized(gpus: int, nodes: int) -> Allocation:
 
 
 def _draw(profile: Profile, path: Path) -> None:
-    """Speed by GPU count, a line for each number of CPUs, and the part of the time that was stalled."""
+    """Speed, and the part of the time that was stalled, by GPU count; by CPUs where there is one GPU count."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     FigureCanvasAgg(figure)
     speeds, stalls = figure.subplots(1, 2)
-    for label, points in _lines(profile).items():
-        gpus = [point.size.gpus for point in points]
+    counts = sorted({point.size.gpus for point in profile.points if point.measured is not None})
+    by_cpus = len(counts) == 1
+    lines = _lines(profile, by_cpus=by_cpus)
+    for label, points in lines.items():
+        places = [point.size.cpus_per_gpu if by_cpus else point.size.gpus for point in points]
         measured = [point.measured for point in points if point.measured is not None]
         tokens = np.array([each.tokens_per_s for each in measured])
         spread = tokens * np.array([1.645 * each.noise for each in measured])
-        speeds.errorbar(gpus, tokens, yerr=spread, marker="o", capsize=3, label=label)
-        stalls.plot(gpus, [100.0 * each.stalled for each in measured], marker="o", label=label)
-    first = min((point for points in _lines(profile).values() for point in points), key=lambda each: each.size.gpus)
-    most = max(point.size.gpus for point in profile.points)
-    if first.measured is not None:
-        ends = np.array([first.size.gpus, most], dtype=np.float64)
-        speeds.plot(ends, first.measured.tokens_per_s * ends / ends[0], ":", color="grey", label="in proportion")
-    speeds.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="tokens/s", title=profile.name)
-    stalls.set(xscale="log", xlabel="GPUs", ylabel="waiting for data [%]", ylim=(0.0, None))
-    ticks = sorted({point.size.gpus for point in profile.points})
+        speeds.errorbar(places, tokens, yerr=spread, marker="o", capsize=3, label=label)
+        stalls.plot(places, [100.0 * each.stalled for each in measured], marker="o", label=label)
+    axis = f"CPUs per GPU, on {counted(counts[0], 'GPU')}" if by_cpus else "GPUs"
+    ticks = sorted({point.size.cpus_per_gpu for point in profile.points}) if by_cpus else counts
+    if not by_cpus:
+        first = min((point for points in lines.values() for point in points), key=lambda each: each.size.gpus)
+        if first.measured is not None:
+            ends = np.array([counts[0], counts[-1]], dtype=np.float64)
+            speeds.plot(ends, first.measured.tokens_per_s * ends / ends[0], ":", color="grey", label="in proportion")
+        speeds.set(yscale="log")
+    speeds.set(xscale="log", xlabel=axis, ylabel="tokens/s", title=profile.name)
+    stalls.set(xscale="log", xlabel=axis, ylabel="waiting for data [%]", ylim=(0.0, None))
     for axes in (speeds, stalls):
         axes.set_xticks(ticks, map(str, ticks))
         axes.minorticks_off()
@@ -122,12 +143,13 @@ def _draw(profile: Profile, path: Path) -> None:
     figure.savefig(path)
 
 
-def _lines(profile: Profile) -> Mapping[str, list[ProfilePoint]]:
+def _lines(profile: Profile, *, by_cpus: bool) -> Mapping[str, list[ProfilePoint]]:
+    """The measured points, by what tells the lines apart: CPUs and memory, or memory alone."""
     lines: dict[str, list[ProfilePoint]] = {}
     for point in profile.points:
         if point.measured is not None:
             size = point.size
-            memory = f", {size.mem_mib_per_gpu} MiB" if size.mem_mib_per_gpu else ""
-            label = f"{size.cpus_per_gpu} CPU{'s' * (size.cpus_per_gpu > 1)} per GPU{memory}"
-            lines.setdefault(label, []).append(point)
+            cpus = [] if by_cpus else [f"{counted(size.cpus_per_gpu, 'CPU')} per GPU"]
+            memory = [f"{size.mem_mib_per_gpu} MiB"] if size.mem_mib_per_gpu else []
+            lines.setdefault(", ".join([*cpus, *memory]) or "no memory limit", []).append(point)
     return lines

@@ -230,6 +230,19 @@ def llm_memory(
         print_cases(ran)
 
 
+@app.command("profiles-and-prior")
+def profiles_and_prior(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Profiles measured on one GPU.")],
+) -> None:
+    """Compare what profiles measured on one GPU with what rlalloc computes from the architecture alone."""
+    from rlalloc_research.profiles_and_prior import table_of
+
+    with errors_end_here("research", RlallocError):
+        table = table_of(files)
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 150).print(table, highlight=False)
+
+
 @app.command("trace-run-times")
 def trace_run_times(
     trace_format: Annotated[str, typer.Argument(metavar="FORMAT", help="As `rlalloc simulate convert` names it.")],

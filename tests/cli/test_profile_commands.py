@@ -228,3 +228,15 @@ def test_show_prints_points_and_slowdowns(profiled: Profiled, tmp_path: Path) ->
     assert "CPUs that a GPU needs for full speed: 4." in shown or "for full speed: 3.9" in shown
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
     assert "name a file that ends in" in profiled("show", "a.yaml", "--plot=a.xyz", status=1).stderr
+
+
+def test_one_gpu_count_shows_how_many_cpus_it_needs(profiled: Profiled, tmp_path: Path) -> None:
+    """On a machine with one GPU, the CPU counts are all that a profile compares."""
+    write_profile(profile(0.5, AppliesTo(), counts=(1,), cpus_needed=4.0), tmp_path / "a.yaml")
+    shown = profiled("show", "a.yaml", "--plot=a.svg").stdout
+    assert "measured on fewer than two GPU counts" in shown
+    assert "CPUs that a GPU needs for full speed: " in shown
+    assert "fewest whose data loader stalls no longer than with more: 1" in shown
+    assert "<!-- CPUs per GPU, on 1 GPU -->" in (tmp_path / "a.svg").read_text()
+    write_profile(profile(0.5, AppliesTo(), counts=(1,), cpus=(2,)), tmp_path / "b.yaml")
+    assert "measured with one number of CPUs per GPU" in profiled("show", "b.yaml").stdout

@@ -1,7 +1,9 @@
 """What a profile measures: sizes, the model, its data, and how a point's files become its outcome."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -10,9 +12,10 @@ import torch
 
 from rlalloc.errors import ProfileError
 from rlalloc.speed.profile_file import Size
+from rlalloc_trainer.profiling import measured_steps
 from rlalloc_trainer.profiling.gpt_shapes import NAMES, largest_that_fits, model_named
 from rlalloc_trainer.profiling.made_up_text import make_up_text
-from rlalloc_trainer.profiling.measured_steps import batch_of_process
+from rlalloc_trainer.profiling.measured_steps import Stalls, batch_of_process
 from rlalloc_trainer.profiling.point_files import (
     LOG,
     NodeEnd,
@@ -80,6 +83,46 @@ def test_the_largest_model_grows_with_the_memory() -> None:
         largest_that_fits(0.01, 1024, 4, "bfloat16")
     with pytest.raises(ProfileError, match="gpt-25m"):
         model_named("gpt-5", 1024)
+
+
+def test_the_largest_model_leaves_room_for_gradient_buckets() -> None:
+    """On an H100, gpt-2.7b ran with micro-batches of 8 (70.9 GiB) and found the memory full with 16."""
+    assert largest_that_fits(79.18, 512, 8, "bfloat16") == "gpt-2.7b"
+    assert largest_that_fits(79.18, 512, 16, "bfloat16") == "gpt-1.3b"
+
+
+class _Event:
+    """A CUDA event; the GPU is idle for two seconds between any two."""
+
+    recorded: ClassVar[list["_Event"]] = []
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.recorded.append(self)
+
+    def elapsed_time(self, later: "_Event") -> float:
+        assert self.recorded.index(self) < self.recorded.index(later)
+        return 2000.0
+
+
+def test_a_gpu_stalls_only_while_it_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process waits does not count: the GPU may be computing meanwhile."""
+    monkeypatch.setattr(torch.cuda, "Event", _Event)
+    stalls = Stalls(torch.device("cuda", 0))
+    batches = (torch.tensor(len(_Event.recorded)) for _ in range(3))
+    assert [int(stalls.next(batches)) for _ in range(3)] == [1, 3, 5]  # the first event of each pair is before
+    assert stalls.seconds() == 6.0
+
+
+def test_a_process_without_a_gpu_stalls_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 13.0, 20.0, 21.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    stalls = Stalls(torch.device("cpu"))
+    for _ in range(2):
+        stalls.next(iter([torch.zeros(1)]))
+    assert stalls.seconds() == 4.0
 
 
 def test_windows_are_tokens_of_the_text_and_the_same_each_time(tmp_path: Path) -> None:
@@ -154,6 +197,66 @@ def test_a_point_is_measured_once_all_nodes_have_ended_well(folder: Path) -> Non
     point = point_of(folder, TWO)
     assert point.measured is not None
     assert (point.measured.tokens_per_s, point.measured.host_mem_mib) == (1234.6, 900)
+
+
+ON_GPU = msgspec.structs.replace(CONDITIONS, device="cuda", backend="nccl")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA out of memory. Tried to allocate 1.25 GiB.",
+        "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in …",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "NCCL error: Failed to CUDA calloc async 16 bytes … Cuda failure 2 'out of memory'",
+    ],
+)
+@pytest.mark.parametrize(("free_mib", "reserved_mib"), [(900, 78_000), (40_000, 40_000)])
+def test_a_full_gpu_is_recognised_whoever_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, free_mib: int, reserved_mib: int
+) -> None:
+    """Also if most of it is free: one allocation can be larger than what is left."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free_mib << 20, 81_000 << 20))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: reserved_mib << 20)
+    _point_on_gpu(tmp_path, monkeypatch, said)
+    assert measured_steps.main(tmp_path) == 1
+    point = point_of(tmp_path, Size(gpus=1, nodes=1, cpus_per_gpu=1))
+    assert point.outcome == "out-of-memory"
+    assert point.why == f"the memory of a GPU was full: {said.splitlines()[0]}"
+
+
+def test_a_gpu_that_others_hold_is_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The point fails, and the same command tries it again."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (700 << 20, 81_000 << 20))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: 0)
+    _point_on_gpu(tmp_path, monkeypatch, "CUDA error: out of memory")
+    with pytest.raises(ProfileError, match="other processes hold 80300 MiB"):
+        measured_steps.main(tmp_path)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", _raising("CUDA error: out of memory"))
+    with pytest.raises(ProfileError, match="CUDA cannot start"):
+        measured_steps.main(tmp_path)
+    assert point_of(tmp_path, Size(gpus=1, nodes=1, cpus_per_gpu=1)).outcome == "failed"
+
+
+def test_another_error_of_a_gpu_is_not_taken_for_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _point_on_gpu(tmp_path, monkeypatch, "CUDA error: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError, match="illegal"):
+        measured_steps.main(tmp_path)
+
+
+def _point_on_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """A point whose first call of CUDA fails."""
+    one = Size(gpus=1, nodes=1, cpus_per_gpu=1)
+    write_task(folder, PointTask(conditions=ON_GPU, size=one, text="text", timeout_s=60))
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(torch.cuda, "set_device", _raising(said))
+
+
+def _raising(said: str) -> Callable[[torch.device], None]:
+    def fail(_device: torch.device) -> None:
+        raise RuntimeError(said)
+
+    return fail
 
 
 def test_full_memories_are_told_apart(folder: Path) -> None:

@@ -70,6 +70,8 @@ def _states(model: Architecture, training: Training) -> tuple[float, float, floa
     gradients = trained * precision.gradients / shards[1]
     if precision.gradients_stay:
         gradients = 0.0 if training.zero_stage >= 3 else trained * precision.gradients
+    if training.gradient_buckets:
+        gradients *= 2
     weights = (trained * precision.weights + frozen) / shards[2] + trained * precision.copy / shards[2]
     return (
         0.0 if training.offload_weights else weights,

@@ -97,7 +97,10 @@ class Lora(msgspec.Struct, frozen=True):
 
 
 class Training(msgspec.Struct, frozen=True):
-    """A training run. Batch sizes count sequences; ``sequence`` counts tokens."""
+    """A training run. Batch sizes count sequences; ``sequence`` counts tokens.
+
+    ``gradient_buckets``: PyTorch's DistributedDataParallel copies the gradients into buckets for its all-reduce.
+    """
 
     data_parallel: int = 1
     tensor_parallel: int = 1
@@ -108,6 +111,7 @@ class Training(msgspec.Struct, frozen=True):
     zero_stage: int = 0
     offload_optimizer: bool = False
     offload_weights: bool = False
+    gradient_buckets: bool = False
     micro_batch: int = 1
     sequence: int = 2048
     precision: PrecisionName = "mixed"

@@ -110,7 +110,8 @@ class Measured(_Part, frozen=True, kw_only=True):
     step_s            median step
     step_p90_s        90% quantile of the steps
     noise             standard deviation of the logarithm of ``tokens_per_s``, from the scatter of the steps
-    stalled           part of the time in which the slowest process waited for its data loader
+    stalled           part of the time in which a GPU had nothing to do because its data loader had no batch, for the
+                      GPU that was stalled longest; on CPUs, in which the process waited
     gpu_mem_mib       peak of the fullest GPU, as the driver counts it (reserved); 0 on CPUs
     host_mem_mib      peak of the fullest node: resident memory of all processes of the point, MiB
     """

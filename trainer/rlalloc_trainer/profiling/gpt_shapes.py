@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from rlalloc.errors import ProfileError
 from rlalloc.llm.architecture import FAMILIES, Architecture
 from rlalloc.llm.training_memory import GIB, training_memory
@@ -36,23 +38,16 @@ def model_named(name: str, sequence: int) -> ProfiledModel:
     if name not in _SHAPES:
         raise ProfileError(f"--model {name}: unknown; write one of {', '.join((*NAMES, LARGEST))}")
     layers, width, heads, vocabulary = _SHAPES[name]
-    return ProfiledModel(
-        name=name,
-        parameters=_architecture(name, sequence).parameters,
-        layers=layers,
-        width=width,
-        heads=heads,
-        vocabulary=vocabulary,
-    )
+    shape = ProfiledModel(name=name, parameters=1, layers=layers, width=width, heads=heads, vocabulary=vocabulary)
+    return msgspec.structs.replace(shape, parameters=architecture_of(shape, sequence).parameters)
 
 
 def largest_that_fits(gpu_memory_gib: float, sequence: int, micro_batch: int, precision: str) -> str:
     """The name of the largest model that one GPU can train. Raises ProfileError if none can."""
+    training = training_of(sequence, micro_batch, precision)
     for name in reversed(NAMES):
-        training = Training(
-            micro_batch=micro_batch, sequence=sequence, precision="amp" if precision == "bfloat16" else "fp32"
-        )
-        if training_memory(_architecture(name, sequence), training).total <= _USABLE * gpu_memory_gib * GIB:
+        model = architecture_of(model_named(name, sequence), sequence)
+        if training_memory(model, training).total <= _USABLE * gpu_memory_gib * GIB:
             return name
     raise ProfileError(
         f"no model fits {gpu_memory_gib:g} GiB of GPU memory with {micro_batch} sequences of {sequence} tokens: "
@@ -60,17 +55,27 @@ def largest_that_fits(gpu_memory_gib: float, sequence: int, micro_batch: int, pr
     )
 
 
-def _architecture(name: str, sequence: int) -> Architecture:
-    layers, width, heads, vocabulary = _SHAPES[name]
+def training_of(sequence: int, micro_batch: int, precision: str) -> Training:
+    """How a point trains: under DistributedDataParallel, on one GPU too, and without checkpoints."""
+    return Training(
+        micro_batch=micro_batch,
+        sequence=sequence,
+        precision="amp" if precision == "bfloat16" else "fp32",
+        gradient_buckets=True,
+    )
+
+
+def architecture_of(shape: ProfiledModel, sequence: int) -> Architecture:
+    """A profiled model as ``rlalloc.llm`` sees it."""
     return Architecture(
         family=FAMILIES["gpt2"],
-        layers=layers,
-        hidden=width,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=width // heads,
-        intermediate=4 * width,
-        vocabulary=vocabulary,
+        layers=shape.layers,
+        hidden=shape.width,
+        heads=shape.heads,
+        kv_heads=shape.heads,
+        head_dim=shape.width // shape.heads,
+        intermediate=4 * shape.width,
+        vocabulary=shape.vocabulary,
         tied=True,
         positions=sequence,
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from rlalloc.errors import ProfileError
 from rlalloc.speed.profile_file import Conditions
 from rlalloc_trainer.profiling.point_files import PointTask, Speeds, read_task, write_gpu_full, write_speeds
 from rlalloc_trainer.profiling.profiled_gpt import ProfiledGpt
@@ -24,6 +26,10 @@ _BLOCKS: Final = 5
 """The scatter of a point's speed is estimated from so many parts of it: neighbouring steps are alike."""
 _LEARNING_RATE: Final = 1e-4
 _MIB: Final = 1 << 20
+_GPU_IS_FULL: Final = re.compile(r"(?i)out of memory|CUBLAS_STATUS_ALLOC_FAILED")
+"""PyTorch's allocator raises OutOfMemoryError; CUDA, cuBLAS and NCCL have their own words in other errors."""
+_BESIDE_PYTORCH_MIB: Final = 4096
+"""A process's CUDA context, kernels and NCCL buffers took 1.2 GiB on an H100: what goes beyond this is others'."""
 
 
 def main(folder: Path) -> int:
@@ -31,13 +37,16 @@ def main(folder: Path) -> int:
     task = read_task(folder)
     on_gpu = task.conditions.device == "cuda"
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
     try:
+        if on_gpu:
+            torch.cuda.set_device(device)
         dist.init_process_group(task.conditions.backend)
         speeds = measure(task, device)
-    except torch.OutOfMemoryError as err:
-        write_gpu_full(folder, str(err))
+    except RuntimeError as err:
+        if not _GPU_IS_FULL.search(str(err)):
+            raise
+        _check_that_it_was_free(device)
+        write_gpu_full(folder, str(err).splitlines()[0])
         return 1
     if dist.get_rank() == 0:
         write_speeds(folder, speeds)
@@ -46,12 +55,26 @@ def main(folder: Path) -> int:
     return 0
 
 
+def _check_that_it_was_free(device: torch.device) -> None:
+    """Raise ProfileError if others hold the GPU's memory: the point then says nothing, and is worth another try."""
+    if device.type != "cuda":
+        return
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError as err:
+        raise ProfileError("CUDA cannot start: other processes hold the GPU's memory; use a free GPU") from err
+    others_mib = (total - free - torch.cuda.memory_reserved(device)) // _MIB
+    if others_mib > _BESIDE_PYTORCH_MIB:
+        raise ProfileError(f"other processes hold {others_mib} MiB of the GPU's memory; use a free GPU")
+
+
 def measure(task: PointTask, device: torch.device) -> Speeds:
     """Train as the task says and return the speeds, which all processes know."""
     conditions, world = task.conditions, dist.get_world_size()
     micro_batch, micro_steps = batch_of_process(conditions, world)
     torch.manual_seed(dist.get_rank())
-    gpt = ProfiledGpt(conditions.model, conditions.sequence).to(device)
+    with device:  # in the host's memory, a large model takes a minute to begin, and host_mem_mib would be its weights
+        gpt = ProfiledGpt(conditions.model, conditions.sequence)
     model = DistributedDataParallel(gpt, device_ids=[device.index] if device.type == "cuda" else None)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
     batches = _batches(task, micro_batch, micro_steps)
@@ -100,12 +123,10 @@ def _train_step(
     device: torch.device,
     conditions: Conditions,
 ) -> float:
-    """Forward, backward, AdamW; returns the seconds for which the process waited for its data loader."""
-    waited = 0.0
+    """Forward, backward, AdamW; returns the seconds in which nothing was computed because of the data loader."""
+    stalls = Stalls(device)
     for number in range(micro_steps):
-        began = time.perf_counter()
-        batch = next(batches)
-        waited += time.perf_counter() - began
+        batch = stalls.next(batches)
         gradients_stay_here = model.no_sync() if number < micro_steps - 1 else contextlib.nullcontext()
         in_16_bits = torch.autocast(device.type, torch.bfloat16, enabled=conditions.precision == "bfloat16")
         with gradients_stay_here:
@@ -116,11 +137,42 @@ def _train_step(
     optimizer.zero_grad()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return waited
+    return stalls.seconds()
+
+
+class Stalls:
+    """Counts the seconds of a step in which the device had nothing to do because the next batch was not there.
+
+    A GPU still computes while its process waits for a batch. Two events in its queue tell when it had done all that
+    was queued, and when the batch was there.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._waited = 0.0
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def next(self, batches: Iterator[Tensor]) -> Tensor:
+        """The next batch."""
+        if not self._on_gpu:
+            began = time.perf_counter()
+            batch = next(batches)
+            self._waited += time.perf_counter() - began
+            return batch
+        idle, ready = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        idle.record()
+        batch = next(batches)
+        ready.record()
+        self._events.append((idle, ready))
+        return batch
+
+    def seconds(self) -> float:
+        """All of them; the device must have done all that was queued."""
+        return self._waited + sum(float(idle.elapsed_time(ready)) for idle, ready in self._events) / 1e3
 
 
 def _speeds(conditions: Conditions, took: np.ndarray, waited: np.ndarray, device: torch.device) -> Speeds:
-    """The slowest process's wait and the fullest GPU count; steps take equally long everywhere."""
+    """The longest stall and the fullest GPU count; steps take equally long everywhere."""
     on_gpu = device.type == "cuda"
     reserved = torch.cuda.max_memory_reserved(device) if on_gpu else 0
     worst = torch.tensor([waited.sum() / took.sum(), reserved / _MIB], dtype=torch.float64, device=device)
