@@ -1643,7 +1643,7 @@ end
 
 local function positive_number(text)
    local number = (text:match("^%d+$") or text:match("^%d+%.%d+$")) and tonumber(text)
-   return number and number > 0 and number or nil
+   return number and number >= 0.001 and number <= LARGEST_NUMBER and number or nil
 end
 
 local function memory_size(text)

@@ -7,11 +7,15 @@ is the same step wherever it starts.
 import functools
 import math
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, Bounds, Range, Shares
+
+_LEAST_OF_LOGARITHM: Final = 1e-9
+"""On a log scale, smaller values count as this."""
 
 _MIB_PER_GIB = 1024
 SlowdownOf = Callable[[Allocation], float]
@@ -115,17 +119,19 @@ def _whole(share: float, bound: Range, unit: int, asked: float) -> float:
 
 
 def _interpolate(share: float, bound: Range) -> float:
-    if bound.maximum == bound.minimum:
-        return float(bound.minimum)
+    low = max(bound.minimum, _LEAST_OF_LOGARITHM)
+    if bound.maximum <= low:
+        return float(bound.maximum)
     clipped = min(1.0, max(0.0, share))
-    return float(bound.minimum * (bound.maximum / bound.minimum) ** clipped)
+    return float(low * (bound.maximum / low) ** clipped)
 
 
 def share_in(value: float, bound: Range) -> float:
     """Return where ``value`` lies in ``bound`` on a log scale, clipped to [0, 1]; 1 where it is one point."""
-    if bound.maximum <= bound.minimum:
+    low = max(bound.minimum, _LEAST_OF_LOGARITHM)
+    if bound.maximum <= low:
         return 1.0
-    share = math.log(max(value, 1e-9) / bound.minimum) / math.log(bound.maximum / bound.minimum)
+    share = math.log(max(value, _LEAST_OF_LOGARITHM) / low) / math.log(bound.maximum / low)
     return min(1.0, max(0.0, share))
 
 

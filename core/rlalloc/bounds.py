@@ -23,6 +23,7 @@ from rlalloc.job import JOB_CLASSES, Allocation, Bounds, JobClass, Range
 
 _MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)", re.IGNORECASE)
 _MIB_PER_UNIT: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0}
+_LEAST_NUMBER: Final = 0.001
 _LARGEST_NUMBER: Final = 1_000_000_000
 _MOST_NODES_LISTED: Final = 1024
 """So many whole nodes, at most, are among the workable GPU counts: everything that is asked of a job is asked of
@@ -369,14 +370,17 @@ def _integer(key: str, text: str) -> int:
 
 
 def _number(key: str, text: str) -> float:
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or float(text) <= 0:
-        raise DirectiveError(f"#RLALLOC {key}: {text!r} is not a number above 0, as in {key}=2-8")
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not _LEAST_NUMBER <= float(text) <= _LARGEST_NUMBER:
+        raise DirectiveError(
+            f"#RLALLOC {key}: {text!r} is not a number of at least {_LEAST_NUMBER} and at most a billion, as in "
+            f"{key}=2-8"
+        )
     return float(text)
 
 
 def _memory(key: str, text: str) -> float:
     match = _MEMORY.fullmatch(text)
-    if match is None or float(match[1]) <= 0:
+    if match is None or not _LEAST_NUMBER <= float(match[1]) <= _LARGEST_NUMBER:
         raise DirectiveError(f"#RLALLOC {key}: {text!r} is not a size, as in {key}=8G-64G (K, M, G or T)")
     return float(match[1]) * _MIB_PER_UNIT[match[2].upper()]
 

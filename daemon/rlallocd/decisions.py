@@ -153,11 +153,16 @@ def decide(
             if not (err.name in _PASSING and _may_wait(candidate, snapshot)):
                 decisions.append((candidate, left_as_submitted(candidate, snapshot, f"{err.name}: {err}")))
         except Exception as err:  # noqa: BLE001 (one odd job must not keep the others from being decided)
-            _log.exception("job %d runs as submitted because of an error in rlalloc: %r", candidate.job.job_id, err)
-            decisions.append((candidate, left_as_submitted(candidate, snapshot, f"internal-error: {err!r}")))
+            decisions.append((candidate, _after_an_error(candidate, snapshot, err)))
         progress()
     questions.sort(key=lambda question: views.rank(question.candidate.job))
     return (*decisions, *_ask(questions, snapshot, views, config, agent, progress))
+
+
+def _after_an_error(candidate: Candidate, snapshot: Snapshot, err: Exception) -> Decision:
+    job_id = candidate.job.job_id
+    _log.error("job %d runs as submitted because of an error in rlalloc: %r", job_id, err, exc_info=err)
+    return left_as_submitted(candidate, snapshot, f"internal-error: {err!r}")
 
 
 def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
@@ -219,7 +224,10 @@ def _ask(
     decisions = []
     for question, answer in zip(questions, decided.answers, strict=True):
         candidate = question.candidate
-        decision = _first_decision(question, answer, decided.policy_version, snapshot, first)
+        try:
+            decision = _first_decision(question, answer, decided.policy_version, snapshot, first)
+        except Exception as err:  # noqa: BLE001 (as where the questions are made)
+            decision = _after_an_error(candidate, snapshot, err)
         if decision.allocation is not None and candidate.mode == "enforce":
             snapshot.granted[candidate.job.job_id] = decision.allocation
         decisions.append((candidate, with_nice(decision, candidate.job, config.urgency)))

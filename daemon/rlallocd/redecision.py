@@ -9,7 +9,8 @@ import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +24,7 @@ from rlalloc.observation import EncodedQuestion, encode
 from rlalloc.pool import Stock, could_start
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView
-from rlallocd.agent_client import AgentClient
+from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, require_alike
 from rlallocd.decisions import Snapshot, decision_from, typed_decision_from
@@ -52,6 +53,7 @@ _log = logging.getLogger(__name__)
 JobKey = tuple[int, int]
 """Job id and submit second, as in ``Candidate.key``."""
 Decided = list[tuple[Candidate, Decision]]
+_Found = TypeVar("_Found")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,14 +151,17 @@ class _Pass:
         """The jobs that get another size, each with its decision."""
         section = self._config.redecision
         self._place_new_sizes()
-        waiting = [self._waiting(place, job) for place, job in enumerate(self._queue)]
+        waiting = [
+            self._or_kept(place, partial(self._waiting, place, job)) or self._kept(place, job)
+            for place, job in enumerate(self._queue)
+        ]
         pools = [self._now(access) for access in self._numbers]
         resized = decide_pass(
             waiting,
             pools,
             shared_devices([self._views.pools.devices_of(access.pool) for access in self._numbers]),
             self._stock,
-            self._ask,
+            lambda place, view: self._or_kept(place, partial(self._ask, place, view)),
             LateRules(
                 head=section.head,
                 min_gain=section.min_gain,
@@ -164,7 +169,7 @@ class _Pass:
                 window_s=self._snapshot.scheduling.bf_window_s,
             ),
             self._accept,
-            self._choose_type,
+            lambda place, views: self._or_kept(place, partial(self._choose_type, place, views)),
         )
         return [
             (
@@ -184,6 +189,20 @@ class _Pass:
         competing = self._views.waiting.competing_for(access.pool)
         pool, limits = self._views.pool(access), self._views.limits(access)
         return PoolNow(pool, self._views.whole(access), limits, len(competing.demands))
+
+    def _or_kept(self, place: int, asked: Callable[[], _Found]) -> _Found | None:
+        """What was asked about a job, or None: one odd job must not keep the others from being decided."""
+        try:
+            return asked()
+        except AgentUnavailable:
+            raise
+        except Exception as err:  # noqa: BLE001 (it is logged)
+            job_id = self._queue[place].job_id
+            _log.exception("job %d keeps its size because of an error in rlalloc: %r", job_id, err)
+            return None
+
+    def _kept(self, place: int, job: JobRecord) -> Waiting:
+        return Waiting(None, float(job.most_s), pool=self._pool[place], tasks=job.waiting_tasks)
 
     def _waiting(self, place: int, job: JobRecord) -> Waiting:
         """One job of the queue; ``least`` is set where the agent may be asked about it now."""

@@ -4,9 +4,10 @@ from functools import partial
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 
-from rlalloc.allocation import allocation_for, shares_of
+from rlalloc.allocation import allocation_for, share_in, shares_of
 from rlalloc.bounds import SiteBounds, bounds_for, parse_directives
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.view import slowdown
@@ -97,6 +98,21 @@ def test_a_smaller_job_gets_a_longer_time_limit() -> None:
 def test_whole_nodes_beyond_one_and_one_node_below() -> None:
     two_nodes = msgspec.structs.replace(REQUEST, nodes=2, gpus_per_node=8)
     assert (_size(1, 1, 1, "gpus=4-16", two_nodes).nodes, _size(0, 1, 1, "gpus=4-16", two_nodes).nodes) == (2, 1)
+
+
+@pytest.mark.parametrize("least", [0.0, 1e-321])
+def test_bounds_of_old_decisions_that_begin_at_nothing_are_read(least: float) -> None:
+    """Directives and floors once allowed that. The trainer reads such decisions."""
+    bounds = bounds_for(REQUEST, parse_directives("cpus-per-gpu=1-8"), SiteBounds(), SHAPE)
+    cpus = msgspec.structs.replace(bounds.cpus_per_gpu, minimum=least)
+    bounds = msgspec.structs.replace(bounds, cpus_per_gpu=cpus)
+    sizes = [
+        allocation_for(Shares(1.0, share, 1.0), REQUEST, bounds, SHAPE, partial(slowdown, REQUEST))
+        for share in (0.0, 0.5, 1.0)
+    ]
+    assert sizes[0].cpus_per_task >= 1
+    assert sizes[-1].cpus_per_node == 8 * sizes[-1].gpus_per_node
+    assert 0.0 <= share_in(1.0, cpus) <= 1.0
 
 
 def test_one_task_a_gpu_stays_one_task_a_gpu() -> None:

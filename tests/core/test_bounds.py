@@ -43,7 +43,7 @@ def test_a_list_of_counts_names_the_workable_ones() -> None:
         ("gpus=0-4", "at least 1"),
         ("gpus=٣", "not a whole number"),
         (f"gpus=1-{'9' * 390}", "at most a billion"),
-        ("cpus-per-gpu=-3", "not a number above 0"),
+        ("cpus-per-gpu=-3", "not a number of at least 0.001"),
         ("mem-per-gpu=8X", "not a size"),
         ("launch=mpi", "torchrun"),
         ("class=hpc", "train, finetune, serve"),

@@ -9,17 +9,19 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from rlalloc.job import JobView
+from rlalloc.job import JobView, Shares
 from rlalloc.store import Decision, Store
 from rlalloc.user_messages import UserServiceError
-from rlallocd import questions
+from rlallocd import decisions, questions
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, job_view
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.left_alone import LeftAlone, OffRequest
+from rlallocd.questions import Question
 from rlallocd.slurm import CommandDied, JobRecord, Slurm
 from rlallocd.transactions import Applier
 
+from .scripted_agent import agent_that_answers
 from .slurm_in_memory import NODE, SlurmInMemory
 from .test_redecision_rules import EIGHT, decision_for, pending_job
 from .test_request_sizes_and_tags import ENFORCE
@@ -101,6 +103,27 @@ def test_an_odd_job_does_not_keep_others_from_being_decided(
     reasons = {decision.job_id: decision.reason.partition(":")[0] for _, decision in decided}
     assert [job_id for job_id, reason in reasons.items() if reason == "internal-error"] == [3]
     assert len([reason for reason in reasons.values() if reason == "no-agent"]) == JOBS - 1
+
+
+def test_nor_does_one_whose_answer_leads_to_an_error(
+    queue: list[JobRecord], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first_decision = decisions._first_decision
+
+    def odd(question: Question, *rest: Any) -> Decision:
+        if question.candidate.job.job_id == 3:
+            raise OverflowError("of this job")
+        return first_decision(question, *rest)
+
+    monkeypatch.setattr(decisions, "_first_decision", odd)
+    snapshot = Snapshot(time.time(), tuple(queue), (NODE,), {}, None)
+    with agent_that_answers(Shares(1.0, 1.0, 1.0), tmp_path / "agent.sock") as endpoint:
+        agent = AgentClient(endpoint, 5.0)
+        decided = decide(find_candidates(queue, ENFORCE, set()), snapshot, ENFORCE, agent)
+        agent.close()
+    reasons = {decision.job_id: decision.reason.partition(":")[0] for _, decision in decided}
+    assert [job_id for job_id, reason in reasons.items() if reason == "internal-error"] == [3]
+    assert len(reasons) == JOBS
 
 
 @pytest.mark.parametrize(("left_s", "reasons"), [(20.0, set()), (9.0, {"no-gpu-node"})])

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlalloc.store import Application, JobHistory, Store
+from rlallocd import redecision
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_redecision_candidates
 from rlallocd.decisions import Snapshot
@@ -130,6 +132,26 @@ def test_only_those_are_asked_about_that_could_start_and_no_more_than_the_head(r
     assert 1 <= room.asked()[1] <= HEAD
     assert room.counters["redecision_asked"] == room.asked()[1]
     assert {candidate.job.partition for candidate, _ in decided} <= {ROOMY}
+
+
+@pytest.mark.parametrize("step", ["job_view", "decision_from"])
+def test_an_odd_job_keeps_its_size_and_does_not_keep_others_from_being_decided(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    jobs = _jobs(ROOMY, 101, 20)
+    room.add(jobs)
+    found = getattr(redecision, step)
+
+    def odd(asked: Any, *rest: Any) -> object:
+        if getattr(asked, "candidate", asked).job.job_id == 101:
+            raise ZeroDivisionError("of this job")
+        return found(asked, *rest)
+
+    monkeypatch.setattr(redecision, step, odd)
+    decided = {candidate.job.job_id for candidate, _ in room.room.decide(_snapshot(jobs), CONFIG)}
+    assert decided
+    assert 101 not in decided
+    assert "job 101 keeps its size because of an error in rlalloc" in caplog.text
 
 
 def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> None:

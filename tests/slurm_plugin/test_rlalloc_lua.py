@@ -423,6 +423,7 @@ WORDS = (
     *("gpus=4", "gpus=1-8", "gpus=8-1", "gpus=1,2,4", "gpus=1,,4", "gpus=0", "gpus=0-4", "gpus=1-", "gpus=-4"),
     *("gpus=1.5", "gpus=1e3", "gpus=1-2-3", "gpus=2000000000", "gpus=four", "gpus=1, 2", "gpus=0x10", "gpus=1-8,"),
     *("cpus-per-gpu=2.5-8", "cpus-per-gpu=8-2.5", "cpus-per-gpu=.5", "cpus-per-gpu=5.", "cpus-per-gpu=0"),
+    *(f"cpus-per-gpu=0.{'0' * 20}1-8", "cpus-per-gpu=0.001-8", "cpus-per-gpu=1-2000000000", "mem-per-gpu=0.0001M"),
     *("mem-per-gpu=8G-64G", "mem-per-gpu=64G-8G", "mem-per-gpu=8192-8G", "mem-per-gpu=8GB", "mem-per-gpu=lots"),
     *("mem-per-gpu=1.2.3G", "mem-per-gpu=0G", "mem-per-gpu=1T-2t", "mem-per-gpu=8g-64", "mem-per-gpu=2G-"),
     *(

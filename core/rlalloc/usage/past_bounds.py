@@ -55,7 +55,7 @@ def with_past_needs(
         least = 0.0 if directives.mem_mib_per_gpu is not None else min(floor.amount, request.mem_mib_per_node)
         bounds = msgspec.structs.replace(bounds, mem_mib_per_gpu=memory, mem_mib_per_node=least)
     if (floor := needs.floors.cpus_per_gpu) is not None and not consent.cpus_fixed and not directives.cpus_per_gpu:
-        cpus = _with_floor(bounds.cpus_per_gpu, float(math.ceil(floor.amount - 1e-6)))
+        cpus = _with_floor(bounds.cpus_per_gpu, max(1.0, float(math.ceil(floor.amount - 1e-6))))
         told.append(f"{_told(floor)} {floor.amount:.1f} CPUs/GPU")
         bounds = msgspec.structs.replace(bounds, cpus_per_gpu=cpus)
     if needs.profiled is not None:

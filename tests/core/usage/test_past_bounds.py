@@ -31,6 +31,12 @@ def test_without_a_past_nothing_changes() -> None:
     assert bounds(NO_NEEDS) == bounds_for(REQUEST, Directives(), SiteBounds(), SHAPE)
 
 
+def test_a_past_that_used_next_to_no_cpus_leaves_one_per_gpu() -> None:
+    """Jobs that only sleep: a floor of 0 has no logarithm."""
+    found = bounds(KnownNeeds(PastFloors(None, Floor(5e-7, "name", 20, 0.3))))
+    assert found.cpus_per_gpu.minimum == 1.0
+
+
 def test_the_past_is_the_floor_where_nothing_was_declared() -> None:
     found = bounds()
     assert (found.mem_mib_per_gpu.minimum, found.mem_mib_per_gpu.minimum_from) == (25_000.0, "past jobs")
