@@ -113,5 +113,5 @@ def consent_of(
         task_per_gpu=task_per_gpu,
         cpus_fixed=reading.fixes(rules.cpus, rules.follows_cpus),
         memory_fixed=reading.fixes(rules.memory, rules.follows_memory),
-        states_workers=reading.fixes(rules.workers, rules.follows_cpus),
+        states_workers=reading.fixes(rules.workers, ("0", *rules.follows_cpus)),
     )

@@ -171,9 +171,9 @@ class Reading:
         return math.prod(sizes.values())
 
     def fixes(self, entries: Iterable[str], follows: Collection[str]) -> bool:
-        """Whether one of these is given otherwise than by a word of ``follows``, or 0 (all)."""
-        stated = [value for _, value in self._of(entries) if value not in (None, "0")]
-        return any(kind_of(value or "", follows) != "follows" for value in stated)
+        """Whether one of these is given otherwise than by a word of ``follows``."""
+        stated = [value for _, value in self._of(entries) if value is not None]
+        return any(kind_of(value, follows) != "follows" for value in stated)
 
     def has(self, entries: Iterable[str]) -> bool:
         """Whether one of these is there."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from rlalloc.script_words import WordTable, clean
+from rlalloc.script_words import SHORT_OF_COMMAND, WordTable, clean
 
 _RELATIVE: Final = re.compile(r"[^/$_][^/]*/")
 """A path that does not begin at the root, in a variable, or in a home (``~`` is ``_`` in words)."""
@@ -57,7 +57,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     follows_nodes: tuple[str, ...] = _words("$SLURM_NNODES $SLURM_JOB_NUM_NODES $RLALLOC_NODES")
     follows_tasks: tuple[str, ...] = _words("$SLURM_NTASKS $SLURM_NPROCS $SLURM_NTASKS_PER_NODE")
     follows_cpus: tuple[str, ...] = _words("$SLURM_CPUS_PER_TASK $SLURM_CPUS_ON_NODE $RLALLOC_CPUS_PER_TASK")
-    follows_memory: tuple[str, ...] = _words("$SLURM_MEM_PER_NODE $RLALLOC_MEM_MIB_PER_NODE")
+    follows_memory: tuple[str, ...] = _words("0 $SLURM_MEM_PER_NODE $RLALLOC_MEM_MIB_PER_NODE")
     finds_gpus: tuple[str, ...] = ("deepspeed", "composer")
     elsewhere: tuple[str, ...] = _words("--config-file --hostfile --include --exclude")
     starts_processes: tuple[str, ...] = (
@@ -118,8 +118,9 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("setvars.sh mpivars.sh hpcx-init*.sh .cargo/env nvm.sh ssh-agent brew"),
     )
     cpus: tuple[str, ...] = (
-        *_words("--cpus-per-task --cpus-per-gpu SRUN_CPUS_PER_TASK --physcpubind --cpunodebind map_cpu mask_cpu"),
-        "srun -c",
+        *_words("--cpus-per-task --cpus-per-gpu SRUN_CPUS_PER_TASK --physcpubind --cpunodebind --cpu-list"),
+        *_words("map_cpu mask_cpu"),
+        *("srun -c", "numactl -C", "numactl -N", "taskset -c"),
     )
     memory: tuple[str, ...] = ("--mem", "--mem-per-gpu", "--mem-per-cpu")
     workers: tuple[str, ...] = (
@@ -158,7 +159,8 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         batches = (self.whole_batch, self.deepspeed_batch, self.gpu_batch, self.accumulation)
         rest = (self.shards, self.resumes, self.configurations, self.cpus, self.memory, self.workers)
         words = [entry for kind in (*sizes, self.tasks_of_commands(), *parallel, *batches, *rest) for entry in kind]
-        launchers = [*self.finds_gpus, *self.starts_processes, *self.starts_tasks, "srun"]
+        of_short_options = [match[1] for entry in words if (match := SHORT_OF_COMMAND.fullmatch(entry))]
+        launchers = [*self.finds_gpus, *self.starts_processes, *self.starts_tasks, "srun", *of_short_options]
         return WordTable(tuple(dict.fromkeys([*words, *more])), tuple(dict.fromkeys(launchers)))
 
 

@@ -54,7 +54,7 @@ _BEFORE: Final = {
 """A setting's name, and its separator: with a blank or a quote between, nothing is assigned in a shell."""
 _AFTER_SHORT: Final = re.compile(r"[ =]")
 _LOOKS_LIKE_OPTION: Final = re.compile(r"-[^0-9]")
-_SHORT_OF_COMMAND: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.]*) -([A-Za-z])")
+SHORT_OF_COMMAND: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.]*) -([A-Za-z])")
 _SHORT_OPTION: Final = re.compile(r"[ \t]-([A-Za-z])[ =]?([0-9$][^ \t\n\v\f\r]*)")
 _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._/$:{}()*-]")
 STATES: Final = "states."
@@ -257,7 +257,7 @@ def _launchers(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[st
     """The short options of srun; launchers with their short options and the next word, ``--`` for a long option."""
     short: dict[str, dict[str, str]] = defaultdict(dict)
     for entry in table.words:
-        if (match := _SHORT_OF_COMMAND.fullmatch(entry)) is not None:
+        if (match := SHORT_OF_COMMAND.fullmatch(entry)) is not None:
             short[match[1]][match[2]] = word_name(entry)
     ends_of_srun = list(_commands(code, "srun", effort))
     yield from _short_options(code, short["srun"], effort, ends_of_srun)

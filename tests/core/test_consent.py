@@ -390,7 +390,8 @@ def test_memory_from_slurm_is_that_of_the_new_size() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["SRUN-CPUS-PER-TASK=64", "cpus-per-task=64", "mem=400G", "mask-cpu=fe,fe00", "cpunodebind=1"]
+    "word",
+    ["SRUN-CPUS-PER-TASK=64", "cpus-per-task=64", "mem=400G", "mask-cpu=fe,fe00", "cpunodebind=0", "numactl-C=0-63"],
 )
 def test_steps_that_name_their_cpus_or_memory_keep_the_gpus_of_a_node(word: str) -> None:
     """With fewer GPUs, its CPUs or memory once were fewer than its srun asked for, and the job failed."""
