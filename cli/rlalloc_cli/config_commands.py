@@ -7,6 +7,7 @@ import typer
 
 from rlalloc.config import DEFAULT_PATH, config_as_yaml
 from rlalloc.errors import ConfigError, StoreError
+from rlalloc.script_rules import ScriptRules
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.config_option import ConfigForAllOption, loaded_config
 from rlalloc_cli.terminal import CONSOLE, fail
@@ -20,7 +21,10 @@ def config_check(
     offline: Annotated[bool, typer.Option("--offline", help="Check the file alone, and ask Slurm nothing.")] = False,
     config: ConfigForAllOption = DEFAULT_PATH,
 ) -> None:
-    """Check the configuration file, and that it fits the site. Exit 2 if the file is wrong, 1 if it does not fit."""
+    """Check the configuration file, and that it fits the site. Exit 2 if the file is wrong, 1 if it does not fit.
+
+    Names the words of the shipped lists of section `scripts` that the file's own lists lack.
+    """
     from rlalloc.curve_keys import check_keys
     from rlalloc.store.database import check_url
     from rlalloc_cli.doctor.doctor_report import print_findings
@@ -35,6 +39,9 @@ def config_check(
             check_url(loaded.store.url)
     except (ConfigError, StoreError) as err:
         fail(str(err), code=2)
+    for name, shipped in msgspec.structs.asdict(ScriptRules()).items():
+        if lacking := [word for word in shipped if word not in getattr(loaded.scripts, name)]:
+            CONSOLE.print(f"{config}: scripts.{name} lacks words of the shipped list: {', '.join(lacking)}")
     if offline:
         CONSOLE.print(f"{config}: OK as a file; Slurm was not asked")
         return

@@ -70,6 +70,17 @@ def test_a_good_configuration_is_fine(run: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_words_of_the_shipped_lists_that_a_list_lacks_are_named(run: Run, config: Path) -> None:
+    """After an upgrade, a list that a site spelled out lacks the new words."""
+    assert "lacks" not in run("config", "check", "--offline").stdout
+    config.write_text(config.read_text() + "scripts: {memory: [--mem-per-gpu, --mem, --our-mem], accumulation: []}\n")
+    done = run("config", "check", "--offline", columns=400)
+    assert done.returncode == 0
+    assert f"{config}: scripts.memory lacks words of the shipped list: --mem-per-cpu\n" in done.stdout
+    assert "scripts.accumulation lacks words of the shipped list: --gradient-accumulation-steps, " in done.stdout
+    assert done.stdout.count("lacks") == 2
+
+
 def test_a_wrong_one_is_exit_2_with_the_key(run: Run, config: Path) -> None:
     config.write_text("grace: 7\n")
     done = run("config", "check")
