@@ -9,6 +9,7 @@ from rich.table import Table
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, read_directives, task_per_gpu
 from rlalloc.config import Config
 from rlalloc.consent import consent_of
+from rlalloc.count_rules import with_declared_least, with_least_cpus, with_least_memory
 from rlalloc.counted import counted
 from rlalloc.devices import Device, gpu_device
 from rlalloc.errors import ConfigError, DirectiveError
@@ -49,7 +50,8 @@ class ScriptReport(msgspec.Struct, frozen=True):
 def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type: str | None) -> ScriptReport:
     """Read a script as the plugin and the daemon do, by the first rule for its class.
 
-    ``gpus_per_node`` None: those of the site's largest node that the job may get. The #SBATCH lines tell the request
+    ``gpus_per_node`` None: those of the site's largest node that the job may get. Only of that are CPUs and memory
+    known: counts for which it has too little of them are left out. The #SBATCH lines tell the request
     as far as bounds need it, and the type of the GPUs if ``gpu_type`` is None. Raises ConfigError for a type of GPU
     of which the memory is not known.
     """
@@ -70,16 +72,26 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
     consent = consent_of(
         read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)
     )
-    shape = NodeShape(
+    shape = nodes.shape or NodeShape(
         gpus=nodes.gpus,
         cpus=max(request.cpus_per_node, nodes.gpus * _CPUS_PER_GPU),
         mem_mib=max(request.mem_mib_per_node, nodes.gpus * _MIB_PER_GPU),
     )
+
+    def bounds_with(directives: Directives) -> Bounds:
+        found = bounds_for(request, directives, site, shape, most, consent)
+        if nodes.shape is None:
+            return found
+        found = with_declared_least(found, request, directives, shape)
+        if asked.states_memory:
+            found = with_least_memory(found, request, shape)
+        return with_least_cpus(found, request, shape) if asked.states_cpus else found
+
     try:
-        bounds = bounds_for(request, directives, site, shape, most, consent)
+        bounds = bounds_with(directives)
     except DirectiveError as err:  # what its lines say cannot all be had at once
         directives, mistakes = Directives(), (*mistakes, str(err))
-        bounds = bounds_for(request, directives, site, shape, most, consent)
+        bounds = bounds_with(directives)
     gib = _gpu_memory_gib(script, config, gpu_type)
     if read.words:
         facts = facts_of_job(read.words, directives.job_class or job_class)

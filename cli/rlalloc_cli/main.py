@@ -161,6 +161,7 @@ def check(
 ) -> None:
     """Show how a batch script is read and which GPU counts its job may get, given what its model needs.
 
+    Without --gpus-per-node, the CPUs and memory of the largest node count, too, as far as the script states its own.
     For a wrong #RLALLOC line it also says what is right, and ends with exit 1.
     """
     from rlalloc_cli.check import print_report, report_on

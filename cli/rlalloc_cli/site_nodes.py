@@ -1,8 +1,11 @@
-"""How many GPUs a node has where a script's job may run: what Slurm says, or what is assumed."""
+"""How large a node is where a script's job may run: what Slurm says, or what is assumed."""
 
 import re
 from typing import Final, NamedTuple
 
+import msgspec
+
+from rlalloc.bounds import NodeShape
 from rlalloc.devices import ANY_GPU, Device, NodeDevices
 from rlallocd.slurm import Commands, NodeRecord, Slurm, SlurmError
 
@@ -12,11 +15,12 @@ _PARTITION: Final = re.compile(r"(?:^|\s)(?:-p\s*|--partition[= ])([^\s,]+)", re
 
 
 class NodeGpus(NamedTuple):
-    """GPUs of the largest node, and where the number is from."""
+    """GPUs of the largest node, and where the number is from; all that it has if Slurm says so, else None."""
 
     gpus: int
     source: str
     device: Device = ANY_GPU
+    shape: NodeShape | None = None
 
     def describe(self) -> str:
         """For people."""
@@ -42,10 +46,11 @@ def largest_of(nodes: tuple[NodeRecord, ...], sbatch_lines: str, device: Device 
     named = _PARTITION.search(sbatch_lines)
     where = f"partition {named[1]}" if named is not None else "the site"
     mine = (node for node in nodes if named is None or named[1] in node.partitions)
-    gpus = max((_at_most(each, device) for node in mine for each in node.devices), default=0)
-    if not gpus:
+    shapes = (NodeShape(_at_most(each, device), node.cpus, node.mem_mib) for node in mine for each in node.devices)
+    largest = max(shapes, key=msgspec.structs.astuple, default=None)
+    if largest is None or not largest.gpus:
         return NodeGpus(_ASSUMED_GPUS, f"assumed, since {where} has no such node; --gpus-per-node says better")
-    return NodeGpus(gpus, f"the largest of {where}", device)
+    return NodeGpus(largest.gpus, f"the largest of {where}", device, largest)
 
 
 def _at_most(devices: NodeDevices, asked: Device) -> int:

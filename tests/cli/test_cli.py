@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import typer
 
-from rlalloc.config import load_config
+from rlalloc.config import Config, load_config
 from rlalloc.devices import Device, NodeDevices
 from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.job import ChosenType, Shares
@@ -29,6 +29,7 @@ from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
+from rlalloc_cli.check import report_on
 from rlalloc_cli.report.report_command import write_page
 from rlalloc_cli.site_nodes import largest_of
 from rlalloc_cli.status import print_status
@@ -478,6 +479,31 @@ def test_a_script_is_checked_on_the_largest_node_of_its_partition() -> None:
     ):
         found = largest_of(nodes, lines)
         assert (found.gpus, found.source) == (count, source)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "counts"),
+    [
+        ("--mem=64G -c8", "gpus=1-8", (1, 2, 4, 8)),
+        ("--mem=64G -c64", "gpus=1-8", (1, 2, 4)),
+        ("--mem=400G -c8", "gpus=1-8", (1, 2, 4)),
+        ("--mem=0", "gpus=1-8", (1, 2, 4, 8)),
+        ("--mem=64G -c8", "gpus=1-8 mem-per-gpu=100G-200G", (1, 2, 4)),
+        ("--mem=64G -c8", "gpus=8 mem-per-gpu=100G-200G", (4,)),
+    ],
+    ids=["enough", "CPUs", "memory", "all memory", "declared", "declared too much"],
+)
+def test_a_script_is_checked_with_what_a_node_has(
+    monkeypatch: pytest.MonkeyPatch, options: str, words: str, counts: tuple[int, ...]
+) -> None:
+    """``rlallocd`` leaves the same counts out; ``rlalloc check`` once showed them."""
+    nodes = (NODE, msgspec.structs.replace(NODE, devices=gpus("a100", 4), cpus=128))
+    monkeypatch.setattr("rlalloc_cli.check.node_gpus", lambda lines, *_: largest_of(nodes, lines))
+    script = f"#!/bin/sh\n#SBATCH --gres=gpu:4 {options}\n#RLALLOC {words}\ntorchrun train.py\n"
+    report = report_on(script.encode(), Config(), None, None)
+    assert report.bounds is not None
+    assert report.bounds.gpu_counts == counts
+    assert bool(report.mistakes) == (counts == (4,))
 
 
 def test_slices_and_shards_are_checked_as_such() -> None:
