@@ -37,10 +37,7 @@ class _Term(NamedTuple):
 
 
 _MEMORY: Final = _Term(
-    # Where MemPerTres is empty, and not merely missing, Slurm shows no memory per node (seen on 25.11).
-    ("MinMemoryNode", "MinMemoryCPU", "MemPerTres"),
-    ("mem_mib_per_node", "mem_mib_per_cpu", "mem_mib_per_gpu"),
-    ("mem_mib",),
+    ("MinMemoryNode", "MinMemoryCPU"), ("mem_mib_per_node", "mem_mib_per_cpu", "mem_mib_per_gpu"), ("mem_mib",)
 )
 _TERMS: Final = {
     "CPUs per node": _Term(("MinCPUsNode",), ("min_cpus_per_node",), ("cpus",)),

@@ -17,7 +17,7 @@ from rlallocd.candidates import Candidate
 from rlallocd.job_tag import read_tag, with_note, with_plan_note
 from rlallocd.request_sizes import Skipped, same_minutes, size_of
 from rlallocd.slurm import JobRecord, UpdatePlan
-from rlallocd.update_plans import has_own_terms, plan_nice, plan_restoration, plan_update
+from rlallocd.update_plans import has_own_terms, plan_nice, plan_restoration, plan_update, without_empty_memory
 from rlallocd.verification import (
     AddedNice,
     Verification,
@@ -218,7 +218,7 @@ def _restoration(application: Application, job: JobRecord) -> UpdatePlan:
     if before is None:
         plan = plan_update(job, application.original, job.admin_comment)
     else:
-        plan = plan_restoration(before, job.admin_comment)
+        plan = without_empty_memory(plan_restoration(before, job.admin_comment), job)
     if not limit_is_ours(job, application.original, application.intended):
         plan = plan.without("TimeLimit")
     if (chosen := application.intended.gpu_type) is not None:

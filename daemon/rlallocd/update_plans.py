@@ -7,7 +7,7 @@ clears those that do not apply. Why each field is there: docs/explanation/submis
 from typing import Final
 
 from rlalloc.job import Allocation
-from rlallocd.job_tag import fits_slurmdbd
+from rlallocd.job_tag import fits_slurmdbd, has_note
 from rlallocd.request_sizes import size_of
 from rlallocd.slurm import JobRecord, UpdatePlan
 
@@ -24,7 +24,15 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
     fields = _absolute(job, size)
     if _stays_on_one_node(job, size):
         del fields["NumNodes"]
-    return _plan(job, fields, admin_comment)
+    return without_empty_memory(_plan(job, fields, admin_comment), job)
+
+
+def without_empty_memory(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
+    """The same update without MemPerTres, unless ``job``, as it was read last, has one that is to go.
+
+    Beside an empty MemPerTres, Slurm shows no memory per node (24.11 to 26.05), so what was set is no longer known.
+    """
+    return plan.without("MemPerTres") if job.fields.reported and not job.fields.mem_per_tres else plan
 
 
 def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:
@@ -55,7 +63,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
             **(
                 {"MinMemoryCPU": str(asked.mem_mib_per_cpu)}
                 if asked.mem_mib_per_cpu
-                else {"MinMemoryNode": str(asked.mem_mib_per_node)}
+                else {"MinMemoryNode": str(asked.mem_mib_per_node or _memory_of_ours(original))}
             ),
             "TresPerNode": asked.tres_per_node,
             "TresPerJob": asked.tres_per_job,
@@ -68,6 +76,14 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
         },
         admin_comment,
     )
+
+
+def _memory_of_ours(job: JobRecord) -> int:
+    """MiB per node of a job without any in its record: what an earlier update of ours set, or 0, which is all.
+
+    Where that update has cleared --mem-per-gpu, Slurm does not show it.
+    """
+    return size_of(job).mem_mib_per_node if has_note(job.admin_comment) else 0
 
 
 def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:

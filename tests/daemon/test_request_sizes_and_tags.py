@@ -11,7 +11,7 @@ from rlallocd.candidates import find_candidates, find_deferred, is_left_to_decid
 from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note, with_plan_note, with_skip
 from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
-from rlallocd.update_plans import plan_restoration, plan_update
+from rlallocd.update_plans import plan_restoration, plan_update, without_empty_memory
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
 PLAN = ParallelPlan(data=1, tensor=2, pipeline=2)
@@ -267,6 +267,24 @@ def test_a_job_that_stays_on_its_one_node_needs_no_number_of_nodes(
     job = _with(is_array=is_array, fields=RequestFields(min_nodes=1, max_nodes=most))
     size = msgspec.structs.replace(SIZE, nodes=nodes)
     assert dict(plan_update(job, size, "x").fields).get("NumNodes") == sent
+
+
+@pytest.mark.parametrize("has", ["", "gres/gpu:8G"])
+def test_memory_per_gpu_is_cleared_only_where_a_job_has_it(has: str) -> None:
+    """Beside an empty MemPerTres, Slurm shows no memory per node (seen on 24.11, 25.11 and 26.05)."""
+    job = _with(fields=RequestFields(min_nodes=1, min_cpus=8, mem_per_tres=has, tres_per_node="gres/gpu:4"))
+    updates = plan_update(job, SIZE, "x"), without_empty_memory(plan_restoration(job, "x"), job)
+    assert {dict(plan.fields).get("MemPerTres") for plan in updates} == ({""} if has else {None})
+
+
+@pytest.mark.parametrize(("comment", "restored"), [(TAG, "0"), (with_note(TAG, "5"), "100000")])
+def test_a_restoration_to_a_size_of_ours_has_its_memory_also_where_slurm_does_not_show_it(
+    comment: str, restored: str
+) -> None:
+    """0 would be all that the node has; of a job that we have not resized, that is what it asks for (--mem=0)."""
+    asked = RequestFields(min_nodes=2, min_cpus=64, tres_per_node="gres/gpu:4")
+    fields = dict(plan_restoration(_with(fields=asked, admin_comment=comment), comment).fields)
+    assert fields["MinMemoryNode"] == restored
 
 
 def test_an_update_of_shards_has_no_terms_of_gpus() -> None:

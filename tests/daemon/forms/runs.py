@@ -22,7 +22,7 @@ from rlallocd.slurm.control import Control
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.update_plans import plan_restoration, plan_update
+from rlallocd.update_plans import plan_restoration, plan_update, without_empty_memory
 from slurm_testbed import Site, wait_until
 
 from .matrix import (
@@ -164,7 +164,7 @@ class Matrix:
         try:
             if cell.change == RESTORED:
                 self.control.update(plan_update(record, SHRINK(request, form), comment))
-                self.control.update(plan_restoration(record, comment))
+                self.control.update(without_empty_memory(plan_restoration(record, comment), record))
             else:
                 self.control.update(plan_update(record, cell.size, comment))
         except SlurmError as err:
