@@ -6,6 +6,7 @@ pyslurm is held to it where it matches the Slurm in PATH (marker ``pyslurm``).
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -260,6 +261,27 @@ class TestRealSites:
             assert not before.unread
         finally:
             full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
+
+    def test_a_node_with_jobs_that_has_yet_to_report(self, commands: Commands, full_site: Site) -> None:
+        """To a slurmctld that has just started. The last test, by each reader: pyslurm has None where Slurm has 0."""
+        version = Control(commands).config().slurm_version
+        by_pyslurm = _obstacle(full_site, version) is None
+        program = (
+            "import msgspec, sys\n"
+            "from rlallocd.slurm import pyslurm_process\n"
+            "sys.stdout.buffer.write(msgspec.json.encode(pyslurm_process._nodes().nodes))\n"
+        )
+        full_site.kill("n1", signal.SIGSTOP)
+        try:
+            full_site.restart_daemon("slurmctld")
+            (found,) = (node for node in _json_reader(commands).nodes() if node.name == "n1")
+            assert (found.usable, found.awaited, found.mem_mib_used > 0) == (True, True, True)
+            if by_pyslurm:
+                nodes = msgspec.json.decode(_in_site(full_site, program, version), type=tuple[NodeRecord, ...])
+                assert [node for node in nodes if node.name == "n1"] == [found]
+        finally:
+            full_site.kill("n1", signal.SIGCONT)
+        assert poll_until_empty(lambda: [node for node in _json_reader(commands).nodes() if node.awaited]) == []
 
 
 def _json_reader(commands: Commands) -> JsonReader:
