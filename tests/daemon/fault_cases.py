@@ -69,6 +69,7 @@ AT_ONCE: Final = (
         "half applied, and it waits with BadConstraints and priority 0",
         {"update1": f"{HALF}; become MinMemoryNode=5120000 StartTime=now; wait_for Reason=BadConstraints"},
         ("restored",),
+        is_asked=True,
     ),
     Fault(
         "half applied, the restoration refused once",

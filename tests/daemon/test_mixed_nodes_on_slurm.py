@@ -457,7 +457,7 @@ def test_a_users_update_that_slurm_refuses_keeps_no_resized_job_waiting(idle: In
     job_id = idle.submit(STAYS.format(words="gpus=1 mem-per-gpu=4G-4G"), *options)
     begun(idle, job_id, gpus=1)
     if site.try_run(["scontrol", "update", f"JobId={job_id}", "NumNodes=2"], user=USER).status == 0:
-        assert "SLURM_TESTBED_RELEASE" in os.environ, "22.05 refuses it"
+        assert "22.05." not in site.run(["scontrol", "--version"]), "22.05 refuses it"
         pytest.skip("this version of Slurm does not refuse it")
     if idle.job(job_id)["NumCPUs"] == "4":
         pytest.skip("this version of Slurm leaves nothing of an update that it refuses")
@@ -478,6 +478,8 @@ def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_wait
 ) -> None:
     """With other CPUs for its only task than its node is to have at least, the job would wait for ever."""
     site = idle.site
+    if update == "MinCPUsNode=6" and PROGRAMS_VARIABLE in site.environment():
+        pytest.skip("this machine's Perl API is not of that release, so nobody tells that no node has them")
     site.run(
         [
             *("scontrol", "create", "reservation", "ReservationName=closed", "StartTime=now", "Duration=60"),
