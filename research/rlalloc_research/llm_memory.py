@@ -1,4 +1,4 @@
-"""Prints what ``rlalloc.llm`` computes beside what was published, and checks it on runs that are known to fit."""
+"""Prints what ``rlalloc.llm`` computes beside what was published and measured, and checks it on runs that fit."""
 
 import csv
 import statistics
@@ -14,6 +14,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.llm.architecture import Architecture, architecture_of_config
 from rlalloc.llm.facts import Facts
 from rlalloc.llm.model_needs import memory_on
+from rlalloc_research.gpu_memory.measured_cases import MeasuredCase, measured_cases
 from rlalloc_research.llm_memory_cases import GB, GIB, SOURCES, Case, cases
 
 WITHIN: Final = 0.15
@@ -62,6 +63,7 @@ def print_cases(ran: Path | None) -> None:
         console.print(f"assumed for {names}: {assumed}", highlight=False, markup=False)
     console.print(f"\n{summary('all cases', listed)}", highlight=False)
     console.print(summary("measured in runs", [case for case in listed if case.measured]), highlight=False)
+    _print_measured(console, measured_cases())
     if ran is not None:
         check = check_runs(ran)
         console.print(
@@ -71,7 +73,22 @@ def print_cases(ran: Path | None) -> None:
         )
 
 
-def summary(name: str, listed: Sequence[Case]) -> str:
+def _print_measured(console: Console, listed: Sequence[MeasuredCase]) -> None:
+    """The setups that we measured on an H100: what PyTorch gave out, what the GPU had in use, and our figures."""
+    table = Table(title="Measured on an H100 (27 November 2026) and computed [GiB]")
+    for column in ("case", "allocated", "computed", "error", "used", "needed", ""):
+        table.add_column(column, justify="left" if column in ("case", "") else "right")
+    for case in listed:
+        figures = (f"{value / GIB:,.2f}" for value in (case.allocated, case.estimate))
+        totals = (f"{value / GIB:,.2f}" for value in (case.used, case.needed))
+        marks = ["held out"] * case.held_out + [f"beyond {WITHIN:.0%}"] * (abs(case.error) > WITHIN)
+        table.add_row(case.what, *figures, f"{case.error:+.1%}", *totals, ", ".join(marks))
+    console.print(table, highlight=False)
+    console.print(summary("measured by us", listed), highlight=False)
+    console.print(summary("held out", [case for case in listed if case.held_out]), highlight=False)
+
+
+def summary(name: str, listed: Sequence[Case] | Sequence[MeasuredCase]) -> str:
     """One line: how many are within 15%, and the median of the errors' sizes."""
     errors = [abs(case.error) for case in listed]
     within = sum(error <= WITHIN for error in errors)

@@ -31,6 +31,7 @@ NEEDS: Final = (
     "micro_batch",
     "sequence",
     "precision",
+    "dtype",
     "zero_stage",
     "lora_rank",
     "weights",

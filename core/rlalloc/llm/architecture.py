@@ -42,13 +42,15 @@ class Experts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a ``model_type`` means beyond its numbers: which matrices have biases, and how many norms there are.
 
-    ``norm_weights`` is 1 for RMSNorm or a LayerNorm without bias, 2 for a LayerNorm. ``positions_extra`` are rows of
-    the table of positions beyond its length; None means that positions are not learned.
+    ``norm_weights`` is 1 for RMSNorm, 2 for a LayerNorm; 1 with ``layer_norm`` is a LayerNorm without bias.
+    ``positions_extra`` are rows of the table of positions beyond its length; None means that positions are not
+    learned. ``gelu_operations``: Hugging Face computes its GELU as a product, a power and a tanh ("gelu_new").
     """
 
     gated: bool = True
     norm_weights: int = 1
     norms: int = 2
+    layer_norm: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
@@ -58,6 +60,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_norms: bool = False
     tied: bool = False
     dropout: bool = False
+    gelu_operations: bool = False
     ffn_halved: bool = False
     known: bool = True
 
@@ -85,8 +88,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "gemma2": Family(tied=True, norms=4),
     "gemma3_text": Family(tied=True, norms=4, head_norms=True),
     "cohere": Family(tied=True, norms=1),
-    "gpt2": msgspec.structs.replace(_GPT, positions_extra=0),
-    "gpt_neo": msgspec.structs.replace(_GPT, positions_extra=0, qkv_bias=False),
+    "gpt2": msgspec.structs.replace(_GPT, positions_extra=0, gelu_operations=True),
+    "gpt_neo": msgspec.structs.replace(_GPT, positions_extra=0, qkv_bias=False, gelu_operations=True),
     "gpt_neox": msgspec.structs.replace(_GPT, tied=False),
     "gptj": Family(gated=False, norm_weights=2, norms=1, mlp_bias=True, head_bias=True, dropout=True),
     "opt": msgspec.structs.replace(_GPT, positions_extra=2),
@@ -95,7 +98,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "phi": Family(
         gated=False, norm_weights=2, norms=1, qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True
     ),
-    "mpt": Family(gated=False, tied=True),
+    "mpt": Family(gated=False, tied=True, layer_norm=True),
     "starcoder2": msgspec.structs.replace(_GPT, dropout=False),
     "megatron": msgspec.structs.replace(_GPT, positions_extra=0),
 }

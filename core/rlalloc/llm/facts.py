@@ -34,8 +34,9 @@ Purpose = Literal["train", "serve"]
 class Facts(msgspec.Struct, frozen=True):
     """What was found; None where nothing was. Sizes count GPUs, sequences or tokens; ``zero_stage`` 3 is FSDP's full.
 
-    ``precision`` names the arithmetic: fp32, 16-bit (mixed), pure-16-bit. ``weights`` is a key of BYTES_PER_WEIGHT
-    for a quantised model. ``origin`` says for each fact where it was found: the script or a file's name.
+    ``precision`` names the arithmetic: fp32, 16-bit (mixed), pure-16-bit. ``dtype`` is what the weights are loaded
+    in: fp32 or 16-bit. ``weights`` is a key of BYTES_PER_WEIGHT for a quantised model. ``origin`` says for each fact
+    where it was found: the script or a file's name.
     """
 
     purpose: Purpose | None = None
@@ -62,8 +63,10 @@ class Facts(msgspec.Struct, frozen=True):
     distributed_optimizer: bool | None = None
     micro_batch: int | None = None
     global_batch: int | None = None
+    accumulation: int | None = None
     sequence: int | None = None
     precision: str | None = None
+    dtype: str | None = None
     optimizer: str | None = None
     checkpointing: str | None = None
     flash_attention: bool | None = None

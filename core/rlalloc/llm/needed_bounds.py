@@ -100,7 +100,8 @@ def _only(bounds: Bounds, counts: tuple[int, ...], why: str) -> Bounds:
 def _surely_fits(facts: Facts, count: int, memory_gib: float | None, gpus_per_node: int) -> bool:
     """Whether a whole copy of the model fits, with what the script leaves open at its worst.
 
-    The request may be enough only because the program shards, or because it divides its global batch among more GPUs.
+    The request may be enough only because the program shards, or because it divides its global batch among more GPUs:
+    on fewer, it may accumulate gradients.
     """
     if memory_gib is None or facts.architecture is None:
         return False
@@ -116,6 +117,7 @@ def _surely_fits(facts: Facts, count: int, memory_gib: float | None, gpus_per_no
         distributed_optimizer=False,
         micro_batch=micro,
         global_batch=None,
+        accumulation=2,
         sequence=facts.sequence or longest,
     )
     return needed_gib(whole, count, gpus_per_node) * _MARGIN <= memory_gib

@@ -73,6 +73,8 @@ def _optimizer(text: str) -> str | None:
         return "adamw-paged"
     if "8bit" in text or "8-bit" in text:
         return "adamw-8bit"
+    if "fused" in text and "adam" in text:
+        return "adamw-fused"
     for part, name in (("adafactor", "adafactor"), ("lion", "lion"), ("adam", "adamw"), ("sgd", "sgd-momentum")):
         if part in text:
             return name
@@ -102,8 +104,8 @@ _PRECISION: Final = _one_of(
      "bf16-true": "pure-16-bit", "16-true": "pure-16-bit"}
 )  # fmt: skip
 _DTYPE: Final = _one_of(
-    {"bfloat16": "pure-16-bit", "float16": "pure-16-bit", "half": "pure-16-bit", "bf16": "pure-16-bit",
-     "fp16": "pure-16-bit", "float32": "fp32", "fp32": "fp32", "float": "fp32"}
+    {"bfloat16": "16-bit", "float16": "16-bit", "half": "16-bit", "bf16": "16-bit", "fp16": "16-bit",
+     "float32": "fp32", "fp32": "fp32", "float": "fp32"}
 )  # fmt: skip
 QUANTISATION: Final = _one_of(
     {"awq": "4-bit", "awq_marlin": "4-bit", "gptq": "4-bit", "gptq_marlin": "4-bit", "marlin": "4-bit",
@@ -152,11 +154,12 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     ("micro_batch", "micro-batch-size per-device-train-batch-size device-train-microbatch-size", read_whole),
     ("micro_batch", "train-micro-batch-size-per-gpu local-batch-size batch-size-training", read_whole),
     ("global_batch", "global-batch-size global-train-batch-size", read_whole),
+    ("accumulation", "gradient-accumulation-steps", read_whole),
     ("sequence", "seq-length max-seq-length max-seq-len cutoff-len sequence-len max-length", read_whole),
     ("sequence", "model-max-length block-size encoder-seq-length seq-len context-length", read_whole),
     ("precision", "bf16 fp16 bf16.enabled fp16.enabled", _when("16-bit")),
     ("precision", "mixed-precision precision", _PRECISION),
-    ("precision", "torch-dtype", _DTYPE),
+    ("dtype", "dtype torch-dtype", _DTYPE),
     ("precision", "pure-bf16", _when("pure-16-bit")),
     ("distributed_optimizer", "optim.name", lambda text: True if "distributed" in text else None),
     ("optimizer", "optim optimizer optimizer.type optimizer.-component-", _optimizer),

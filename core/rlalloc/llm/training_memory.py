@@ -15,6 +15,8 @@ from rlalloc.llm.training_setup import BYTES_PER_WEIGHT, PRECISIONS, Training, o
 GIB: Final = 1024**3
 _LOSS_BYTES: Final = 14
 """Bytes for each logit at the loss's peak: 16-bit logits, their 32-bit log-softmax, and its two 32-bit gradients."""
+_TRANSFORMERS_LOSS_BYTES: Final = 12
+"""Hugging Face's Trainer drops the logits before the backward pass."""
 _FUSED_LOSS_BYTES: Final = 2
 """With a loss that works in chunks (Liger, torchtune's chunked loss, Megatron's fused one): the 16-bit logits."""
 _GATHERED_BYTES: Final = 6
@@ -43,41 +45,85 @@ class TrainingMemory(msgspec.Struct, frozen=True):
 
 
 def training_memory(model: Architecture, training: Training) -> TrainingMemory:
-    """Bytes that the fullest GPU of a training run has to hold, without the CUDA context and fragmentation."""
+    """Bytes that the fullest GPU of a training run has to hold, without the CUDA context and fragmentation.
+
+    The peak is where the loss is computed, with all activations. Without gradients of an earlier micro-batch, it may
+    be where the backward pass ends: then all gradients are there, and one layer's activations.
+    """
     stored, working = _activations(model, training)
     loss = _loss(model, training)
-    weights, gradients, optimizer = _states(model, training)
+    weights, copy, gradients, optimizer = _states(model, training)
+    buckets = gradients if training.gradient_buckets else 0.0
+    activations = stored + max(0.0, working - loss)  # a layer is recomputed after the loss has gone
+    if not training.accumulates:
+        if model.tied and training.lora is None:
+            # The gradients of a tied embedding's two uses are added last: one is beside the other.
+            working += _embedding(model, training) * PRECISIONS[training.precision].gradients
+        working = max(working, _update(model, training))
+        if copy + activations + loss < gradients + working:
+            copy, activations, loss = 0.0, working, 0.0
+        else:
+            gradients = 0.0
     return TrainingMemory(
-        weights=weights,
-        gradients=gradients,
+        weights=weights + copy,
+        gradients=gradients + buckets,
         optimizer=optimizer,
         gathered=_gathered(model, training),
-        activations=stored + max(0.0, working - loss),  # a layer is recomputed after the loss has gone
+        activations=activations,
         loss=loss,
     )
 
 
-def _states(model: Architecture, training: Training) -> tuple[float, float, float]:
-    """Weights, gradients, optimizer."""
+def _states(model: Architecture, training: Training) -> tuple[float, float, float, float]:
+    """Weights, their second copy, gradients, optimizer."""
     precision = PRECISIONS[training.precision]
     trained = stage_parameters(model, training)
     frozen = 0.0
     if training.lora is not None:
-        frozen = trained * weight_bytes(model, training.lora.base_weights) / model.parameters
+        base = weight_bytes(model, training.lora.base_weights)
+        if training.transformers and training.lora.base_weights == "nf4":
+            base += 2 * (model.parameters - model.linear_parameters)  # PEFT: all that is not quantised gets 32 bits
+        frozen = trained * base / model.parameters
         trained = training.lora.parameters(model) / (training.tensor_parallel * training.pipeline_parallel)
     ranks = training.data_parallel * training.context_parallel
     shards = [ranks if training.zero_stage >= stage else 1 for stage in (1, 2, 3)]
     gradients = trained * precision.gradients / shards[1]
     if precision.gradients_stay:
         gradients = 0.0 if training.zero_stage >= 3 else trained * precision.gradients
-    if training.gradient_buckets:
-        gradients *= 2
-    weights = (trained * precision.weights + frozen) / shards[2] + trained * precision.copy / shards[2]
+    optimizer = trained * optimizer_bytes(training)
+    if training.transformers and training.optimizer == "adamw-8bit" and training.lora is None:
+        # Hugging Face's Trainer has bitsandbytes keep the moments of embeddings in 32 bits.
+        optimizer += _embedding(model, training) * (8 - optimizer_bytes(training))
+    copy = trained * precision.copy
+    if training.transformers and (training.checkpointing == "full" or training.lora is not None):
+        # autocast's copies go when the forward pass ends, and a recomputed layer makes its own again. The head is not
+        # recomputed, and its copy stays.
+        in_32_bits = training.lora is None or training.lora.base_weights in ("fp32", "nf4")
+        copy = _embedding(model, training) * precision.copy * in_32_bits
     return (
-        0.0 if training.offload_weights else weights,
+        0.0 if training.offload_weights else (trained * precision.weights + frozen) / shards[2],
+        0.0 if training.offload_weights else copy / shards[2],
         0.0 if training.offload_optimizer else gradients,
-        0.0 if training.offload_optimizer else trained * optimizer_bytes(training) / shards[0],
+        0.0 if training.offload_optimizer else optimizer / shards[0],
     )
+
+
+def _update(model: Architecture, training: Training) -> float:
+    """What an optimizer's step needs for a moment, when all activations have gone."""
+    if training.lora is not None:
+        return 0.0
+    if training.optimizer == "adamw":
+        # PyTorch's AdamW, unless it is fused, computes the root of all second moments at once.
+        return stage_parameters(model, training) * PRECISIONS[training.precision].moment
+    if training.optimizer == "adafactor":
+        # Hugging Face's works matrix by matrix, in 32 bits: gradient, its square, update and weights of the largest.
+        return 16 * _embedding(model, training)
+    return 0.0
+
+
+def _embedding(model: Architecture, training: Training) -> float:
+    """Parameters of the embedding or of the head, on one GPU."""
+    return model.vocabulary * (model.embedding_width or model.hidden) / training.tensor_parallel
 
 
 def stage_parameters(model: Architecture, training: Training) -> float:
@@ -110,17 +156,44 @@ def layer_activations(model: Architecture, training: Training, *, recomputed: bo
     shared = training.tensor_parallel
     outside = training.tensor_parallel if training.sequence_parallel else 1
     if training.checkpointing == "full" and not recomputed:
-        return tokens * size * model.hidden / outside
+        return tokens * _residual_bytes(training) * model.hidden / outside
     query, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
     width = model.intermediate
     if model.experts is not None:
         width = model.experts.per_token * model.experts.intermediate + model.experts.shared_intermediate
     inside = size * (2 * query + 2 * kv + (4 if model.family.gated else 2) * width)
+    if training.transformers and model.family.gelu_operations:
+        # 0.5 x · (1 + tanh(…(x + 0.04 x³))): half of x, the tanh, and 1 + tanh are kept too. autocast computes the
+        # power in 32 bits, and so all that follows.
+        inside += width * (14 if training.precision == "amp" else 3 * size)
     scores = 0.0
     if not training.flash_attention and (training.checkpointing == "none" or recomputed):
         scores = model.heads * training.sequence * (2 * size + 1 if model.family.dropout else size)
     around = model.hidden * (4 * size + 2 * model.family.dropout)  # two norms, two inputs, two dropout masks
+    if training.transformers:
+        around += _single_operations(model, training) - 2 * size * model.hidden
     return tokens * ((inside + scores) / shared + around / outside)
+
+
+def _residual_bytes(training: Training) -> int:
+    """Bytes of a value between layers: Hugging Face's models under autocast add to 32-bit embeddings."""
+    if training.transformers and training.precision == "amp" and training.lora is None:
+        return 4
+    return PRECISIONS[training.precision].activation
+
+
+def _single_operations(model: Architecture, training: Training) -> int:
+    """Bytes of a token in one layer's norms: a LayerNorm keeps its input.
+
+    Hugging Face's RMSNorm keeps the input in 32 bits, and the quotient before it is multiplied by the weights; so do
+    the norms of queries and keys.
+    """
+    residual = _residual_bytes(training)
+    if model.family.norm_weights == 2 or model.family.layer_norm:
+        return model.family.norms * residual * model.hidden
+    heads = (model.heads + model.kv_heads) * model.head_dim * model.family.head_norms
+    size = PRECISIONS[training.precision].activation
+    return model.family.norms * (4 + residual) * model.hidden + heads * (4 + size)
 
 
 def _activations(model: Architecture, training: Training) -> tuple[float, float]:
@@ -136,7 +209,9 @@ def _activations(model: Architecture, training: Training) -> tuple[float, float]
 
 def _loss(model: Architecture, training: Training) -> float:
     tokens = training.micro_batch * training.sequence / training.context_parallel
-    bytes_per_logit = _FUSED_LOSS_BYTES if training.fused_loss else _LOSS_BYTES
+    bytes_per_logit = _TRANSFORMERS_LOSS_BYTES if training.transformers else _LOSS_BYTES
+    if training.fused_loss:
+        bytes_per_logit = _FUSED_LOSS_BYTES
     if training.pipeline_parallel > 1:
         return 0.0  # the last stage has the loss, but 1/p of the first stage's activations
     return tokens * model.vocabulary * bytes_per_logit / training.tensor_parallel

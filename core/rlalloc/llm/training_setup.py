@@ -8,7 +8,9 @@ import msgspec
 from rlalloc.llm.architecture import Architecture
 
 PrecisionName = Literal["fp32", "amp", "mixed", "deepspeed", "fsdp", "megatron", "bf16"]
-OptimizerName = Literal["adamw", "adamw-8bit", "adamw-paged", "adafactor", "lion", "sgd-momentum", "sgd"]
+OptimizerName = Literal[
+    "adamw", "adamw-fused", "adamw-8bit", "adamw-paged", "adafactor", "lion", "sgd-momentum", "sgd"
+]
 Checkpointing = Literal["none", "selective", "full"]
 
 
@@ -46,6 +48,7 @@ PRECISIONS: Final[Mapping[PrecisionName, Precision]] = {
 }
 _MOMENTS: Final[Mapping[OptimizerName, float]] = {
     "adamw": 2,
+    "adamw-fused": 2,
     "adamw-paged": 0,  # QLoRA: its moments go to the host's memory when the GPU's is short
     "adafactor": 0,  # a row and a column for each matrix
     "lion": 1,
@@ -100,6 +103,9 @@ class Training(msgspec.Struct, frozen=True):
     """A training run. Batch sizes count sequences; ``sequence`` counts tokens.
 
     ``gradient_buckets``: PyTorch's DistributedDataParallel copies the gradients into buckets for its all-reduce.
+    ``accumulates``: gradients of an earlier micro-batch are there while the next one is computed; where they are not,
+    they come as activations go. ``transformers``: the model's code is Hugging Face's, with norms and GPT-2's GELU in
+    single operations, each of which keeps its own values.
     """
 
     data_parallel: int = 1
@@ -112,6 +118,8 @@ class Training(msgspec.Struct, frozen=True):
     offload_optimizer: bool = False
     offload_weights: bool = False
     gradient_buckets: bool = False
+    accumulates: bool = True
+    transformers: bool = False
     micro_batch: int = 1
     sequence: int = 2048
     precision: PrecisionName = "mixed"
