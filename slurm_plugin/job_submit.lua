@@ -40,8 +40,9 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    return slurm.SUCCESS
 end
 
-function slurm_job_modify(_job_desc, _job_rec, _part_list, _modify_uid)
-   return slurm.SUCCESS
+function slurm_job_modify(job_desc, job_rec, _part_list, modify_uid)
+   local refusal = rlalloc ~= nil and rlalloc.job_modify(job_desc, job_rec, modify_uid)
+   return refusal or slurm.SUCCESS
 end
 
 return slurm.SUCCESS

@@ -4,8 +4,10 @@
 --
 --    local rlalloc = dofile("/usr/lib/rlalloc/rlalloc.lua")
 --    rlalloc.job_submit(job_desc, part_list, submit_uid)   -- last, before it returns slurm.SUCCESS
+--    local refusal = rlalloc.job_modify(job_desc, job_rec, modify_uid)   -- first in slurm_job_modify
+--    if refusal then return refusal end
 --
--- It runs under slurmctld's locks: no sockets, no waiting, one small file is read. It rejects nothing and fails
+-- It runs under slurmctld's locks: no sockets, no waiting, one small file is read. It rejects no submission and fails
 -- open: without a valid <runtime>/intercept, or on any error, a job passes as it was submitted. README.md tells
 -- what it touches.
 
@@ -178,6 +180,71 @@ local function number_of(job_desc, field)
       return value
    end
    return nil
+end
+
+-- Errors
+
+local report -- a block of its own: Lua has room for 200 local variables
+do
+   local last_error, last_error_time
+
+   function report(what, problem)
+      problem = tostring(problem):sub(1, 300)
+      local now = os.time()
+      if problem == last_error and now < last_error_time + SAME_ERROR_AGAIN_S then
+         return
+      end
+      last_error, last_error_time = problem, now
+      slurm.log_error("rlalloc: %s: %s", what, problem)
+   end
+end
+
+-- Updates
+
+do
+   local STATUS_FILE = "/proc/self/status" -- of slurmctld
+   local LIMITED_BY = {"qos", "partition", "account"} -- slurmctld checks the limits of these
+   local NOTE = "rlalloc-decision:" -- as in rlallocd.job_tag
+   local REFUSAL = "rlalloc: job %.0f was changed by rlalloc, so Slurm would not check the limits of another QOS, "
+      .. "partition or account: cancel it and submit it again"
+
+   --- Whether slurmctld runs as this user: then it is SlurmUser.
+   local function is_slurm_user(uid)
+      local file = io.open(STATUS_FILE, "r")
+      if file == nil then
+         return false
+      end
+      local text = file:read(4096)
+      file:close()
+      return tonumber((text or ""):match("\nUid:%s+%d+%s+(%d+)")) == uid
+   end
+
+   --- Whether an update moves a job that we have changed to where slurmctld would not check limits: it takes what
+   -- rlallocd has set for an administrator's word. Lua does not see who else is an operator.
+   local function moves_a_changed_job(job_desc, job_rec, modify_uid)
+      local moves = false
+      for _, field in ipairs(LIMITED_BY) do
+         local value = job_desc[field] -- "" stands for the default
+         moves = moves or value ~= nil and value ~= job_rec[field]
+      end
+      if not moves or modify_uid == 0 or not find(text_of(job_rec, "admin_comment") or "", NOTE, 1, true) then
+         return false
+      end
+      return not is_slurm_user(modify_uid)
+   end
+
+   --- Call it for each update, before the site's own rules. Returns an error code if the update is to be refused, else
+   -- nil. Raises nothing.
+   function M.job_modify(job_desc, job_rec, modify_uid)
+      local ok, refused = pcall(moves_a_changed_job, job_desc, job_rec, modify_uid)
+      if not ok then
+         pcall(report, "update of a job passed", refused)
+      elseif refused then
+         pcall(slurm.log_user, REFUSAL, job_rec.job_id) -- 22.05 does not show it to the user, but logs it
+         return slurm.ESLURM_ACCOUNTING_POLICY or slurm.ERROR
+      end
+      return nil
+   end
 end
 
 -- The intercept file
@@ -1919,23 +1986,11 @@ local function handle(job_desc, part_list)
    end
 end
 
-local last_error, last_error_time
-
-local function report(problem)
-   problem = tostring(problem):sub(1, 300)
-   local now = os.time()
-   if problem == last_error and now < last_error_time + SAME_ERROR_AGAIN_S then
-      return
-   end
-   last_error, last_error_time = problem, now
-   slurm.log_error("rlalloc: job passed as submitted: %s", problem)
-end
-
 --- Call it for each submission, after the site's own rules. Returns nothing, raises nothing, rejects nothing.
 function M.job_submit(job_desc, part_list, _submit_uid)
    local ok, problem = pcall(handle, job_desc, part_list)
    if not ok then
-      pcall(report, problem)
+      pcall(report, "job passed as submitted", problem)
    end
 end
 

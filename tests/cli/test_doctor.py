@@ -396,6 +396,8 @@ def test_a_plugin_that_slurmctld_has_not_read_yet(tmp_path: Path) -> None:
         path.write_text(text)
         os.utime(path, (100, 100))
     assert of(plugin_findings(200.0, module, caller), "plugin").remedy == f"touch {caller}"
+    assert "past limits" in of(plugin_findings(time.time() + 60, module, caller), "plugin").found
+    caller.write_text((Path(__file__).parents[2] / "slurm_plugin" / "job_submit.lua").read_text())
     assert of(plugin_findings(time.time() + 60, module, caller), "plugin").level == "OK"
     module.write_text('local VERSION = "0.1.9"\n')
     assert "is of 0.1.9" in of(plugin_findings(time.time() + 60, module, caller), "plugin").found

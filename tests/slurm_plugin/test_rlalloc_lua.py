@@ -17,7 +17,7 @@ from rlallocd.intercept import INTERCEPT_HEADER, intercept_text
 from rlallocd.job_tag import read_tag
 from rlallocd.slurm.generations import Capabilities, generations
 
-from .lua_slurm import NOW, PLUGIN, UPTIME, Submitted, submit
+from .lua_slurm import NOW, PLUGIN, UPTIME, Submitted, literal, submit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -688,6 +688,71 @@ def test_long_script_takes_little_time(submitted: Callable[..., Submitted]) -> N
     """All of slurmctld waits for it: the largest script that Slurm takes, made to be slow to search."""
     hostile = "#!/bin/sh\n" + ("\n" + " " * 1000 + "#torchrun") * 4000
     assert submitted(script=hostile[:4_000_000]).untouched
+
+
+# Updates
+
+QUEUED = {
+    "job_id": 7,
+    "qos": "normal",
+    "partition": "gpu",
+    "account": "llm",
+    "admin_comment": "rlalloc:v=1;mode=enforce;begin=0;rlalloc-decision:42",
+}
+
+
+def refusal(interpreter: str, tmp_path: Path, update: Any, job: Any, uid: Any) -> list[str]:
+    """What job_submit.lua answers to an update, and what it logs; SlurmUser is 990."""
+    (tmp_path / "status").write_text("Name:\tslurmctld\nUid:\t990\t990\t990\t990\n")
+    for name in ("rlalloc.lua", "job_submit.lua"):
+        shutil.copy(PLUGIN / name, tmp_path)
+    program = f"""
+    slurm = {{SUCCESS = 0, ERROR = -1, ESLURM_ACCOUNTING_POLICY = 2050}}
+    slurm.log_error = function(...) print("error " .. string.format(...)) end
+    slurm.log_user = function(...) print("user " .. string.format(...)) end
+    local real_open = io.open
+    io.open = function(path, mode)
+       return real_open(path == "/proc/self/status" and "{tmp_path}/status" or path, mode)
+    end
+    dofile("{tmp_path}/job_submit.lua")
+    print(slurm_job_modify({literal(update)}, {literal(job)}, {{}}, {literal(uid)}))
+    """
+    completed = subprocess.run([interpreter, "-e", program], check=True, capture_output=True, text=True, timeout=120)
+    return completed.stdout.splitlines()
+
+
+@pytest.mark.parametrize("update", [{"qos": "fast"}, {"qos": ""}, {"partition": "short"}, {"account": "small"}])
+def test_a_changed_job_cannot_be_moved_past_limits(interpreter: str, tmp_path: Path, update: dict[str, str]) -> None:
+    """Slurm takes our update for an administrator's, and would not check the other one's limits."""
+    said, answer = refusal(interpreter, tmp_path, update, QUEUED, 1000)
+    assert said.startswith(
+        "user rlalloc: job 7 was changed by rlalloc, so Slurm would not check the limits of another"
+    )
+    assert answer == "2050"
+
+
+@pytest.mark.parametrize(
+    ("update", "job", "uid"),
+    [
+        ({"qos": "fast"}, {}, 0),
+        ({"qos": "fast"}, {}, 990),
+        ({"qos": "normal", "partition": "gpu", "account": "llm"}, {}, 1000),
+        ({"time_limit": 5, "begin_time": 0}, {}, 1000),
+        ({"qos": "fast"}, {"admin_comment": "rlalloc:v=1;mode=enforce;begin=0"}, 1000),
+        ({"partition": "short"}, {"admin_comment": None}, 1000),
+    ],
+)
+def test_other_updates_pass(
+    interpreter: str, tmp_path: Path, update: dict[str, Any], job: dict[str, Any], uid: int
+) -> None:
+    assert refusal(interpreter, tmp_path, update, {**QUEUED, **job}, uid) == ["0"]
+
+
+@pytest.mark.parametrize(("update", "job"), [(None, QUEUED), ({"qos": "fast"}, {**QUEUED, "admin_comment": 5})])
+def test_an_update_that_cannot_be_read_passes(interpreter: str, tmp_path: Path, update: Any, job: Any) -> None:
+    said, answer = refusal(interpreter, tmp_path, update, job, 1000)
+    assert said.startswith("error rlalloc: update of a job passed: ")
+    assert answer == "0"
 
 
 @pytest.mark.parametrize("beside", [True, False])

@@ -129,21 +129,26 @@ def plugin_findings(booted_s: float, module: Path, caller: Path) -> list[Finding
     """
     try:
         read_s = max(booted_s, caller.stat().st_mtime)  # by which slurmctld sees that it has changed
-        calls = "rlalloc" in caller.read_text(errors="replace")
+        calling = caller.read_text(errors="replace")
         text, put_s = module.read_text(errors="replace"), module.stat().st_ctime  # a package sets mtime to its making
     except PermissionError as err:
         return [unchecked("plugin", f"not checked: {err.filename}: {err.strerror}", "run rlalloc doctor as root")]
     except OSError as err:
         return [failure("plugin", f"{err.filename}: {err.strerror}", "scripts/install-site.sh")]
-    if not calls:
+    if "rlalloc" not in calling:
         return [failure("plugin", f"{caller} does not call rlalloc.lua", "add the lines of slurm_plugin/README.md")]
-    if put_s > read_s:
-        return [warning("plugin", f"slurmctld has not read {module} since it changed", f"touch {caller}")]
     version = _LUA_VERSION.search(text)
-    if version is None or version[1] != __version__:
+    if put_s > read_s:
+        said, remedy = f"slurmctld has not read {module} since it changed", f"touch {caller}"
+    elif version is None or version[1] != __version__:
         said = f"{module} is of {version[1] if version else 'another version'}, this is {__version__}"
-        return [warning("plugin", said, f"install this version's rlalloc.lua, then touch {caller}")]
-    return [good("plugin", f"{caller} calls rlalloc.lua {__version__}")]
+        remedy = f"install this version's rlalloc.lua, then touch {caller}"
+    elif ".job_modify(" not in calling:
+        said = f"slurm_job_modify in {caller} does not call rlalloc.lua: users can move resized jobs past limits"
+        remedy = "add the lines of slurm_plugin/README.md"
+    else:
+        return [good("plugin", f"{caller} calls rlalloc.lua {__version__}")]
+    return [warning("plugin", said, remedy)]
 
 
 def wake_findings(config: Config, slurm_user: str) -> list[Finding]:
