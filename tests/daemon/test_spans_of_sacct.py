@@ -87,7 +87,9 @@ def _row(job_id: str, user: str, name: str, delimiter: str) -> str:
 @pytest.mark.parametrize("delimiter", ["\x1f", "|", "@"])
 def test_no_name_makes_a_row_of_somebody_elses_job(delimiter: str) -> None:
     name = f"x\n{_row('77', 'victim', 'train', delimiter)}\n"
-    assert ended_jobs(_Sacct(name), 0.0, 10_000.0, ReadTally()).jobs == ()
+    (job,) = ended_jobs(_Sacct(name), 0.0, 10_000.0, tally := ReadTally()).jobs
+    assert (job.job_id, job.user, job.name.split()[0]) == ("5", "mallory", "x")
+    assert tally == ReadTally()
     (job,) = ended_jobs(_Sacct(f"a{delimiter}b"), 0.0, 10_000.0, ReadTally()).jobs
     assert (job.user, job.name) == ("mallory", f"a{delimiter}b".replace("\x1f", "_"))
 

@@ -54,15 +54,19 @@ def is_step(job_id: str) -> bool:
 
 
 def with_steps(rows: Iterable[Each], job_id: Callable[[Each], str]) -> Iterator[tuple[Each, list[Each]]]:
-    """Each job's row with those of its steps, which follow it. Steps without a job are left out."""
+    """Each job's row with those of its steps, which follow it. Steps of no job are left out.
+
+    So are those of another job than the one before them: its row could not be read.
+    """
     job: Each | None = None
+    of_job = ""
     steps: list[Each] = []
     for row in rows:
-        if not is_step(job_id(row)):
+        if not is_step(each_id := job_id(row)):
             if job is not None:
                 yield job, steps
-            job, steps = row, []
-        elif len(steps) < _MOST_STEPS:
+            job, of_job, steps = row, each_id, []
+        elif len(steps) < _MOST_STEPS and each_id.partition(".")[0] == of_job:
             steps.append(row)
     if job is not None:
         yield job, steps

@@ -50,7 +50,19 @@ def ended_jobs(
         *(f"--starttime={moment(since_s)}", f"--endtime={moment(until_s)}"),
     )
     text = text.replace(_DELIMITER, "_").replace(delimiter, _DELIMITER)
-    return EndedJobs(tuple(read_sacct(LogLines.of_text(text), tally)), until_s, len(text))
+    return EndedJobs(tuple(read_sacct(LogLines.of_text(_one_line_each(text)), tally)), until_s, len(text))
+
+
+def _one_line_each(text: str) -> str:
+    """The rows with a blank for each line end in a job's name."""
+    rows, parts, delimiters = [], [], 0
+    for line in text.split("\n"):
+        parts.append(line)
+        delimiters += line.count(_DELIMITER)
+        if delimiters == 0 or delimiters >= len(COLUMNS) - 1:
+            rows.append(" ".join(parts))
+            parts, delimiters = [], 0
+    return "\n".join((*rows, *parts))
 
 
 def in_spans(ask: Callable[[float, float], EndedJobs], since_s: float, until_s: float) -> Iterator[EndedJobs]:

@@ -57,6 +57,14 @@ def test_a_job_and_its_steps_are_one_past_job() -> None:
     assert tally == ReadTally()
 
 
+def test_the_steps_of_a_job_whose_row_cannot_be_read_are_not_those_of_the_job_before_it() -> None:
+    """A name with a line end breaks the row of its job in two, and each has too few columns."""
+    other = JOB.replace("7|ada", "8|eve").replace("train", "x\ny")
+    (job,), tally = sacct(JOB, BATCH, STEP, other, BATCH.replace("7.", "8.").replace("5120K", "9000M"))
+    assert job == PAST
+    assert tally.unreadable == 2
+
+
 def test_a_file_of_a_real_site() -> None:
     """Slurm 22.05: one job done, one failed, one cancelled while it waited, one running."""
     tally = ReadTally()
