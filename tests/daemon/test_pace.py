@@ -52,6 +52,10 @@ class TestBackOff:
         back_off = BackOff(10, uniform=lambda _least, most: most)
         assert [back_off.failed() for _ in range(6)] == [1, 2, 4, 8, 10, 10]
 
+    def test_the_first_wait_may_be_longer(self) -> None:
+        back_off = BackOff(600, uniform=lambda _least, most: most, first_s=60)
+        assert [back_off.failed() for _ in range(5)] == [60, 120, 240, 480, 600]
+
     def test_an_answer_ends_it(self) -> None:
         back_off = BackOff(10, uniform=lambda _least, most: most)
         back_off.failed()

@@ -198,7 +198,7 @@ class TestColumnsOfSqueue:
     def test_nor_what_is_shown_of_another_job(self) -> None:
         forged = "x\nJobId=7 JobName=llm  NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
         squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
-        assert request_details(squeue, {6: forged, 7: "llm"}, 2) == {6: SHOWN_DETAILS}
+        assert request_details(squeue, {6: forged, 7: "llm"}, 2) == {6: SHOWN_DETAILS, 7: None}
 
     @pytest.mark.parametrize(("shown", "few"), [(" Switches=1@00:05:00 ", True), ("", False)])
     def test_few_switches_are_a_need(self, shown: str, few: bool) -> None:
@@ -275,6 +275,41 @@ class TestColumnsOfSqueue:
         squeue = ShowsWhatIsAsked()
         assert request_details(squeue, {7: "llm", 8: "other"}, 1000) == {7: SHOWN_DETAILS, 8: SHOWN_DETAILS}
         assert squeue.asked == ["show job 7", "show job 8", "show job 7"]
+
+    def test_jobs_that_imitate_themselves_are_asked_for_ever_more_rarely(self) -> None:
+        """Each costs a command of its own. One that scontrol did not show is asked for in the next cycle."""
+        twice = SHOWN + SHOWN.replace("MinMemoryCPU", "MinMemoryNode")
+        shown = {number: twice.replace("=7", f"={number}") for number in range(7, 14)}
+        now_s = 0.0
+
+        class ShowsWhatIsAsked(PrintsColumns):
+            def converse(self, *words: str, lines: Sequence[str]) -> str:
+                super().converse(*words, lines=lines)
+                numbers = [int(line.split()[-1]) for line in lines]
+                return "".join(shown[number] for number in numbers if number != 8)
+
+        rows = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in shown]
+        squeue = ShowsWhatIsAsked(*rows)
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05), clock=lambda: now_s)
+
+        def asked_in_a_cycle() -> list[int]:
+            squeue.asked.clear()
+            reader.jobs()
+            return [int(line.split()[-1]) for line in squeue.asked if line.startswith("show job ")]
+
+        assert asked_in_a_cycle() == [*range(7, 14), 7, 9, 10, 11, 12]
+        assert asked_in_a_cycle() == [8, 13, 13]
+        assert asked_in_a_cycle() == [8]
+        now_s = 29.0
+        assert asked_in_a_cycle() == [8]
+        now_s = 61.0
+        assert set(asked_in_a_cycle()) == set(shown)
+        asked_in_a_cycle()
+        now_s = 120.0
+        assert asked_in_a_cycle() == [8]
+        shown[7] = SHOWN
+        now_s = 10_000.0
+        assert [job.unread for job in reader.jobs()] == [False, *[True] * 6]
 
     def test_an_error_of_the_command_that_shows_the_queue_is_no_answer(self) -> None:
         class Refuses(PrintsColumns):

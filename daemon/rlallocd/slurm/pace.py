@@ -39,19 +39,25 @@ class Budget:
 
 
 class BackOff:
-    """How long to wait after each failure in a row: doubled each time, with jitter, up to ``longest_s``.
+    """How long to wait after each failure in a row: ``first_s``, doubled each time, with jitter, up to ``longest_s``.
 
     Jitter: several daemons that wait for the same slurmctld must not all come back in the same moment.
     """
 
-    def __init__(self, longest_s: float, uniform: Callable[[float, float], float] = random.uniform) -> None:
+    def __init__(
+        self,
+        longest_s: float,
+        uniform: Callable[[float, float], float] = random.uniform,
+        first_s: float = _FIRST_WAIT_S,
+    ) -> None:
         self._longest_s = longest_s
+        self._first_s = first_s
         self._uniform = uniform
         self._failures = 0
 
     def failed(self) -> float:
         """Note a failure; returns the seconds to wait."""
-        longest_s = min(self._longest_s, _FIRST_WAIT_S * _FACTOR**self._failures)
+        longest_s = min(self._longest_s, self._first_s * _FACTOR**self._failures)
         self._failures += 1
         return self._uniform(longest_s / 2, longest_s)
 

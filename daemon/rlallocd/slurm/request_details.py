@@ -20,7 +20,7 @@ from rlallocd.slurm.slurm_records import NO_NEEDS, NodeNeeds
 _SHOWN_ONE_BY_ONE: Final = 1 / 20
 """The largest part of the queue that is shown by a message for each job. With munge, such a message takes as much
 processor time as 28 jobs of the whole queue (22.05)."""
-_MOST_ALONE: Final = 20
+_MOST_ALONE: Final = 5
 """Beyond that, jobs that others imitate wait for another reading."""
 _JOB: Final = re.compile(r"JobId=([0-9]{1,10}) ")
 _NODES: Final = re.compile(r" NumNodes=[0-9]{1,10}(?:-([0-9]{1,10}))? ")
@@ -55,11 +55,12 @@ class RequestDetails(msgspec.Struct, frozen=True):
     needs: NodeNeeds = NO_NEEDS
 
 
-def request_details(commands: Commands, names: Mapping[int, str], queued: int) -> dict[int, RequestDetails]:
+def request_details(commands: Commands, names: Mapping[int, str], queued: int) -> dict[int, RequestDetails | None]:
     """Read jobs by id and name, of so many in the queue. Raises SlurmError.
 
     Jobs that slurmctld no longer knows are left out. A job's name can be any text. It is cut off before the line is
-    searched; a job of which another text imitates the line is asked for alone.
+    searched; a job of which another text imitates the line is asked for alone. None stands for a job that cannot be
+    read even so: its own texts imitate its line.
     """
     if not names:
         return {}
@@ -68,20 +69,23 @@ def request_details(commands: Commands, names: Mapping[int, str], queued: int) -
     found = _details_in(commands.run("scontrol", "--oneliner", "--all", "show", "job"), names)
     # The whole queue has texts of all users, and any may imitate a line. What that can spoil is asked for again.
     doubtful = {job_id: name for job_id, name in names.items() if job_id not in found or found[job_id].is_split}
-    certain = {job_id: details for job_id, details in found.items() if job_id not in doubtful}
+    certain: dict[int, RequestDetails | None] = {
+        job_id: details for job_id, details in found.items() if job_id not in doubtful
+    }
     return certain | _one_by_one(commands, doubtful)
 
 
-def _one_by_one(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
+def _one_by_one(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails | None]:
     """By a message for each job, in one process. Those that another of these jobs imitates get their own."""
     if not names:
         return {}
     text = commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in names])
-    found = _details_in(text, names)
-    if len(names) > 1:
-        imitated = [job_id for job_id in names if job_id not in found and f"JobId={job_id} " in text]
-        for job_id in imitated[:_MOST_ALONE]:
-            found |= _one_by_one(commands, {job_id: names[job_id]})
+    found: dict[int, RequestDetails | None] = {**_details_in(text, names)}
+    imitated = [job_id for job_id in names if job_id not in found and f"JobId={job_id} " in text]
+    if len(names) == 1:
+        return found or dict.fromkeys(imitated)
+    for job_id in imitated[:_MOST_ALONE]:
+        found |= _one_by_one(commands, {job_id: names[job_id]})
     return found
 
 

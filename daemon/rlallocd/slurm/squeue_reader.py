@@ -27,6 +27,16 @@ _log = logging.getLogger(__name__)
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
 _LONGEST_WITHOUT_COLUMNS_S: Final = 600.0
 """However often the columns cannot be read, they are tried again after this time."""
+_FIRST_UNREADABLE_S: Final = 60.0
+_LONGEST_UNREADABLE_S: Final = 600.0
+"""A job that cannot be read even when it is asked for alone is asked for again after these times."""
+
+
+class _PutOff(NamedTuple):
+    """A request that cannot be read, and until when it is not asked for again."""
+
+    back_off: BackOff
+    until_s: float
 
 
 class _Seen(NamedTuple):
@@ -58,9 +68,16 @@ class SqueueReader:
         self._queued = 0
         self._jobs: tuple[JobRecord, ...] = ()
         self._details: dict[str, RequestDetails] = {}
+        self._put_off: dict[str, _PutOff] = {}
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
+        if self._put_off:
+            self._seen = {
+                key: each
+                for key, each in self._seen.items()
+                if not each.record.unread or self._is_put_off(each.request_key)
+            }
         read = self._rows_or_none(self._seen)
         if read is None:
             return self._json_reader.jobs()
@@ -68,11 +85,13 @@ class SqueueReader:
         if not new and len(keys) == len(self._seen):
             return self._jobs
         self._queued = len(keys)
-        self._read_details([row for row in new.values() if row.may_be_ours and row.request_key not in self._details])
+        self._read_details([row for row in new.values() if row.may_be_ours and self._lacks_details(row.request_key)])
         gone = {seen.request_key: seen for key in self._seen.keys() - set(keys) if (seen := self._seen[key])}
         read_now = {key: self._see(row, gone.get(row.request_key)) for key, row in new.items()}
         all_seen = {key: self._seen.get(key) or read_now[key] for key in keys}
-        self._seen = {key: each for key, each in all_seen.items() if not each.record.unread}  # to be read again
+        self._seen = {  # others are read again in the next cycle
+            key: each for key, each in all_seen.items() if not each.record.unread or each.request_key in self._put_off
+        }
         self._forget_details(gone.keys() - {row.request_key for row in new.values()})
         self._jobs = with_splits(each.record for each in all_seen.values())
         return self._jobs
@@ -128,7 +147,20 @@ class SqueueReader:
     def _read_details(self, rows: Sequence[Row]) -> None:
         """Read what columns leave out, for jobs that rlalloc may change."""
         found = request_details(self._commands, {row.job_id: row.name for row in rows}, self._queued)
-        self._details |= {row.request_key: found[row.job_id] for row in rows if row.job_id in found}
+        for row in rows:
+            if (details := found.get(row.job_id)) is not None:
+                self._details[row.request_key] = details
+                self._put_off.pop(row.request_key, None)
+            elif row.job_id in found:
+                before = self._put_off.get(row.request_key)
+                back_off = before.back_off if before else BackOff(_LONGEST_UNREADABLE_S, first_s=_FIRST_UNREADABLE_S)
+                self._put_off[row.request_key] = _PutOff(back_off, self._clock() + back_off.failed())
+
+    def _lacks_details(self, request_key: str) -> bool:
+        return request_key not in self._details and not self._is_put_off(request_key)
+
+    def _is_put_off(self, request_key: str) -> bool:
+        return (put_off := self._put_off.get(request_key)) is not None and self._clock() < put_off.until_s
 
     def _see(self, row: Row, before: _Seen | None) -> _Seen:
         """What a row stands for; ``before`` is that of a row with the same request."""
@@ -146,3 +178,6 @@ class SqueueReader:
         if len(self._details) > len(self._seen):  # of jobs that left right after they were read back
             live = {seen.request_key for seen in self._seen.values()}
             self._details = {key: details for key, details in self._details.items() if key in live}
+        if self._put_off:
+            live = {seen.request_key for seen in self._seen.values()}
+            self._put_off = {key: put_off for key, put_off in self._put_off.items() if key in live}
