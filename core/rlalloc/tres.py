@@ -6,6 +6,10 @@ What requests say is kept: many jobs of a site ask for the same.
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final
+
+MOST: Final = 2**31 - 1
+"""A larger number in a request counts as this one: no node has as many, and products of such numbers have 64 bits."""
 
 _MIB_PER_UNIT = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"([0-9]{1,20}(?:\.[0-9]*)?)([KMGTP]?)[cn]?")
@@ -39,12 +43,16 @@ def gpus_of(tres: Mapping[str, float]) -> int:
 
 @lru_cache(maxsize=4096)
 def gpus_of_request(request: str, name: str = "gpu") -> int:
-    """GPUs (or shards) of any type in a request such as ``gres:gpu:a100:4``; without a count it is one."""
-    return sum(
-        int(match[3] or 1)
+    """GPUs (or shards) of any type in a request such as ``gres:gpu:a100:4``; without a count it is one.
+
+    At most ``MOST``.
+    """
+    counts = (
+        match[3] or "1"
         for part in request.split(",")
         if (match := _REQUEST.fullmatch(part)) is not None and match[1] == name
     )
+    return min(MOST, sum(int(count) if len(count) < 20 else MOST for count in counts))
 
 
 @lru_cache(maxsize=4096)

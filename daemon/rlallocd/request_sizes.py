@@ -12,6 +12,7 @@ from rlalloc.bounds import NodeShape
 from rlalloc.constraint import is_simple
 from rlalloc.errors import RlallocError
 from rlalloc.job import Allocation
+from rlalloc.tres import MOST
 from rlallocd.slurm import JobRecord
 
 _MOST_NODES_TRIED: Final = 1024
@@ -41,12 +42,15 @@ def size_of(job: JobRecord, nodes: int | None = None) -> Allocation:
     gpus_per_node = _gpus_per_node(job, nodes)
     tasks_per_node = _even(job.tasks, nodes, "tasks")
     cpus_per_task = _cpus_per_task(job, gpus_per_node, tasks_per_node)
+    mem_mib_per_node = _mem_mib_per_node(job, gpus_per_node, tasks_per_node * cpus_per_task)
+    if max(gpus_per_node, tasks_per_node, cpus_per_task, mem_mib_per_node) >= MOST:
+        raise Skipped("no node has as much as it asks for", "too-large")
     return Allocation(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         tasks_per_node=tasks_per_node,
         cpus_per_task=cpus_per_task,
-        mem_mib_per_node=_mem_mib_per_node(job, gpus_per_node, tasks_per_node * cpus_per_task),
+        mem_mib_per_node=mem_mib_per_node,
         time_limit_s=job.time_limit_s,
     )
 

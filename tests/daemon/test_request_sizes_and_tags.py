@@ -11,6 +11,7 @@ from rlallocd.candidates import find_candidates, find_deferred, is_left_to_decid
 from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note, with_plan_note, with_skip
 from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.slurm.json_reader import job_record
 from rlallocd.update_plans import plan_restoration, plan_update, without_empty_memory
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
@@ -56,6 +57,26 @@ def _with(**changes: object) -> JobRecord:
 def test_a_record_is_a_size() -> None:
     assert size_of(JOB) == SIZE
     assert differences(JOB, SIZE) == ()
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"tres_per_task": "gres:gpu:9999999999999999999"},
+        {"tres_per_task": f"gres:gpu:{'9' * 5000}"},
+        {"tres_per_node": "gres:gpu:a100:4294967297"},
+        {"tres_per_job": "gres:gpu:4", "memory_per_tres": "gres:gpu:18446744073709551616"},
+        {"tres_per_job": "gres:gpu:4", "cpus_per_tres": "gres:gpu:99999999999"},
+    ],
+)
+def test_no_number_of_a_request_has_more_than_64_bits_or_is_read_as_a_smaller_one(asks: dict[str, str]) -> None:
+    """Slurm accepts them, but answers to users hold 64 bits."""
+    job = job_record({"job_id": 7, "tasks": 2, "cpus": 2, "node_count": 2, "tres_req_str": "cpu=2,node=2", **asks})
+    with pytest.raises(Skipped) as skipped:
+        size_of(job)
+    assert skipped.value.name == "too-large"
+    assert msgspec.msgpack.encode(job)
+    assert max(job.gpus, job.cpus) >= 2**31 - 1 or "memory_per_tres" in asks
 
 
 @pytest.mark.parametrize("changes", [{"gpus": 7}, {"tasks": 3}, {"cpus": 63}, {"cpus": 6, "tasks": 4}])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlalloc.devices import node_devices
-from rlalloc.tres import asks_for_shards, gpu_type_of, gpus_of, gpus_of_request, parse_tres
+from rlalloc.tres import MOST, asks_for_shards, gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
@@ -118,9 +118,9 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         admin_comment=job.get("admin_comment") or "",
         nodes=nodes,
         tasks=_number(job.get("tasks")) or 1,
-        cpus=cpus,
-        gpus=gpus,
-        mem_mib=mem_mib,
+        cpus=min(cpus, MOST),
+        gpus=min(gpus, MOST),
+        mem_mib=min(mem_mib, float(MOST * MOST)),
         gpu_type=gpu_type_of(*(job.get(field) or "" for field in _GPU_REQUESTS)),
         is_shard=is_shard,
         is_batch=bool(job.get("batch_flag")),
