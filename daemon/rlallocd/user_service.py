@@ -109,6 +109,7 @@ class UserService:
     ) -> None:
         self.config = config
         self.stands_by = ""
+        self._told = config, Settings(config_as_yaml(_public(config)))
         self._off_requests = off_requests
         self._switch = switch
         self._path = config.runtime_directory / SOCKET_FILE
@@ -140,7 +141,7 @@ class UserService:
     def answer(self, question: Question, asker: Asker) -> Answer:
         """The answer to one question."""
         if isinstance(question, AskSettings):
-            return Settings(config_as_yaml(_public(self.config)))
+            return self._tell_settings(asker)
         if self.stands_by and isinstance(question, (AskOff, AskSwitch)):
             return Denied(f"rlallocd on this machine stands by ({self.stands_by}): run this on the other one")
         if isinstance(question, AskOff):
@@ -150,6 +151,14 @@ class UserService:
         if isinstance(question, AskState):
             return self._state(asker)
         return self._read(question, asker)
+
+    def _tell_settings(self, asker: Asker) -> Answer:
+        if not asker.changes_all:
+            self._take_from_allowance(asker, _PRICE_OF_READING)
+        config = self.config
+        if config is not self._told[0]:
+            self._told = config, Settings(config_as_yaml(_public(config)))
+        return self._told[1]
 
     def _state(self, asker: Asker) -> Answer:
         if not asker.sees_all:

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from rlalloc.config import Config, PolicySection, StoreSection
+from rlalloc.config import Config, PolicySection, StoreSection, config_as_yaml, parse_config
 from rlalloc.store import Store
 from rlalloc.user_messages import (
     MOST_JOBS_ASKED,
@@ -139,6 +139,32 @@ def test_settings_have_no_secrets(service: UserService, folder: Path) -> None:
     assert isinstance(answer, Settings)
     assert "grace_s: 60" in answer.text
     assert "hunter2" not in answer.text
+
+
+def test_settings_are_written_once_and_nobody_asks_for_them_without_end(
+    service: UserService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing them takes time of the loop's interpreter."""
+    written: list[Config] = []
+
+    def write(config: Config) -> str:
+        written.append(config)
+        return config_as_yaml(config)
+
+    monkeypatch.setattr(user_service, "config_as_yaml", write)
+    service.config = parse_config("mode: enforce", "test")
+    for asker in (Asker("nobody", sees_all=False, uid=OTHER), Asker("root", sees_all=True, uid=0)):
+        answer = service.answer(AskSettings(), asker)
+        assert isinstance(answer, Settings)
+        assert "mode: enforce" in answer.text
+    assert len(written) == 1
+
+    def ask_without_end() -> None:
+        for _ in range(1000):
+            service.answer(AskSettings(), Asker("nobody", sees_all=False, uid=OTHER))
+
+    with pytest.raises(UserServiceError, match="you have asked for much at a time"):
+        ask_without_end()
 
 
 def test_readers_see_how_the_daemon_is_and_others_do_not(
