@@ -182,6 +182,17 @@ def test_names_and_comments_may_have_lines_of_their_own() -> None:
     assert (run.job_name, run.state, run.limit_s, run.cpus) == ("a\nb\n\nc", "CANCELLED", None, 1)
 
 
+@pytest.mark.parametrize("odd", ["Unknown", "", "²", "9" * 400], ids=range(4))
+def test_a_row_that_cannot_be_read_is_left_out_and_told(odd: str, caplog: pytest.LogCaptureFixture) -> None:
+    row = [*("7", "7", "alice", "llm", "gpu", "normal", "COMPLETED", "0:0"), *["1"] * 5, "UNLIMITED"]
+    row += ["cpu=1,node=1", "cpu=1", "00:00:01", "", "a", "b"]
+    other = [*("8", "8"), *row[2:8], odd, *row[9:]]
+    text = "".join("\x1f!".join(each) + "\n" for each in (other, row, ["8", "8", *row[2:10], odd, *row[11:]]))
+    seven, eight = read_runs(text, "\x1f!")
+    assert (seven.name, eight.name, eight.started_s) == ("7", "8", None)
+    assert "leaves out job 8," in caplog.text
+
+
 def test_sizes_in_the_store(tmp_path: Path) -> None:
     """The last change that was begun counts; without one, the first decision."""
     later = msgspec.structs.replace(DECISION, id="d2", decided_s=DECISION.decided_s + 1, policy_version="v9")

@@ -13,11 +13,20 @@ from rlallocd.slurm.accounting import accounting, read_accounting
 from rlallocd.slurm.connection import choose_reader
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader, job_record, node_record
+from rlallocd.slurm.partition_text import read_partitions
 from rlallocd.slurm.scheduling_rules import SchedulingRules, scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import Reader
 from rlallocd.slurm.squeue_reader import SqueueReader
 from rlallocd.slurm.states import is_asleep, is_awaited, is_usable, job_state
+
+
+@pytest.mark.parametrize("odd", ["²", "٣", "9" * 400, "9" * 5000, "-1", ""], ids=range(6))
+def test_numbers_that_are_none_are_not_known(odd: str) -> None:
+    row = ["7", "COMPLETED", "0:0", "100", odd, "110", "200", "cpu=4", "", odd, "", "c"]
+    (record,) = read_accounting("\x1f".join(row))
+    assert (record.eligible_s, record.consumed_energy_j, record.started_s) == (None, None, 110)
+    assert read_partitions(f"PartitionName=gpu MaxNodes={odd} TotalNodes=2")["gpu"].max_nodes is None
 
 
 class Prints(Commands):

@@ -10,6 +10,8 @@ Each = TypeVar("Each")
 _MOST_STEPS: Final = 100_000
 """Of one job; Slurm's own default is 40,000 (MaxStepCount). Further ones are left out."""
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9}(?:\.\d{1,9})?)")
+_WHOLE_NUMBER: Final = re.compile("[0-9]{1,18}")
+"""Of 64 bits, with a sign."""
 _FREE_TEXT: Final = ("jobname", "admincomment", "comment", "systemcomment", "workdir", "submitline")
 """Columns in which a user may write the delimiter."""
 
@@ -75,6 +77,11 @@ def with_steps(rows: Iterable[Each], job_id: Callable[[Each], str]) -> Iterator[
 def state_of(text: str) -> str:
     """A state without what follows it: ``CANCELLED by 1000``."""
     return text.partition(" ")[0]
+
+
+def whole_number(text: str) -> int | None:
+    """A number such as epoch seconds; None for anything else, such as Unknown."""
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
 
 
 def time_s(text: str) -> float | None:

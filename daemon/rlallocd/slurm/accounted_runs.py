@@ -5,6 +5,7 @@ or a requeue to its end. Slurm says which runs belong to a span: those eligible 
 before its begin (man sacct, "DEFAULT TIME WINDOW", without --state).
 """
 
+import logging
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -12,11 +13,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rlalloc.history.sacct_rows import clock_s, state_of, with_steps
+from rlalloc.history.sacct_rows import clock_s, state_of, whole_number, with_steps
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
 from rlallocd.slurm.sacct_windows import Span, moment
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer
+from rlallocd.slurm.slurm_errors import SlurmUnavailable
+
+_log = logging.getLogger(__name__)
 
 _FIELDS: Final = (
     "JobID", "JobIDRaw", "User", "Account", "Partition", "QOS", "State", "ExitCode", "Submit", "Eligible", "Start",
@@ -120,8 +123,17 @@ def runs_in(commands: Commands, span: Span, wanted: RunFilter) -> Iterator[list[
 
 
 def read_runs(text: str, delimiter: str) -> list[AccountedRun]:
-    """Read sacct's rows of jobs and their steps; ``elapsed_s`` is that of the whole run."""
-    return [_run(row, steps) for row, steps in with_steps(_rows(text, delimiter), lambda row: row[0])]
+    """Read sacct's rows of jobs and their steps; ``elapsed_s`` is that of the whole run.
+
+    A job that cannot be read is left out, with a warning.
+    """
+    runs = []
+    for row, steps in with_steps(_rows(text, delimiter), lambda row: row[0]):
+        try:
+            runs.append(_run(row, steps))
+        except ValueError as err:
+            _log.warning("the report leaves out job %s, which sacct does not show whole: %s", row[0][:32], err)
+    return runs
 
 
 def _ask(
@@ -172,8 +184,9 @@ def _cut(commands: Commands, span: Span, wanted: RunFilter, runs: Sequence[Accou
         more = ("--truncate", "--allocations", f"--jobs={ids}")
         text, delimiter = _ask(commands, span, wanted, _CUT_FIELDS.split(","), more)
         for line in text.splitlines():
-            raw_id, submitted_s, elapsed_s = line.split(delimiter)
-            inside[int(raw_id), int(submitted_s)] = int(elapsed_s)
+            raw_id, submitted_s, elapsed_s, *_ = (whole_number(value) for value in (*line.split(delimiter), "", ""))
+            if raw_id is not None and submitted_s is not None and elapsed_s is not None:
+                inside[raw_id, submitted_s] = elapsed_s
     return [msgspec.structs.replace(run, elapsed_s=inside.get(_key(run), run.elapsed_s)) for run in runs]
 
 
@@ -185,38 +198,37 @@ def _run(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountedRun:
     own_s = clock_s(total_cpu)
     used_s = own_s or sum(clock_s(step[16]) or 0.0 for step in steps) or None
     peaks = [peak for step in steps if (peak := memory_mib(step[17])) is not None]
-    try:
-        return AccountedRun(
-            name=name,
-            raw_id=int(raw_id),
-            job_id=int(re.split("[_+]", name)[0]),
-            user=user,
-            account=account,
-            partition=partition,
-            qos=qos,
-            state=state_of(state) or "UNKNOWN",
-            exit_code=exit_code,
-            submitted_s=int(submit),
-            eligible_s=_number(eligible),
-            started_s=_number(start),
-            ended_s=_number(end),
-            elapsed_s=_number(elapsed) or 0,
-            run_s=_number(elapsed) or 0,
-            limit_s=None if (minutes := _number(limit_min)) is None else minutes * 60,
-            tres=tres,
-            requested_tres=requested,
-            nodes=int(counts.get("node", 0)),
-            gpus=gpus_of(counts),
-            cpus=int(counts.get("cpu", 0)),
-            mem_mib=int(counts.get("mem", 0)),
-            cpu_s_used=used_s,
-            max_rss_mib=max(peaks, default=None),
-            job_name=job_name,
-            comment=comment,
-        )
-    except ValueError as err:
-        raise UnexpectedAnswer(f"sacct printed a job that cannot be read: {row[0]!r}: {err}") from err
+    return AccountedRun(
+        name=name,
+        raw_id=_certain(raw_id),
+        job_id=_certain(re.split("[_+]", name)[0]),
+        user=user,
+        account=account,
+        partition=partition,
+        qos=qos,
+        state=state_of(state) or "UNKNOWN",
+        exit_code=exit_code,
+        submitted_s=_certain(submit),
+        eligible_s=whole_number(eligible),
+        started_s=whole_number(start),
+        ended_s=whole_number(end),
+        elapsed_s=whole_number(elapsed) or 0,
+        run_s=whole_number(elapsed) or 0,
+        limit_s=None if (minutes := whole_number(limit_min)) is None else minutes * 60,
+        tres=tres,
+        requested_tres=requested,
+        nodes=int(counts.get("node", 0)),
+        gpus=gpus_of(counts),
+        cpus=int(counts.get("cpu", 0)),
+        mem_mib=int(counts.get("mem", 0)),
+        cpu_s_used=used_s,
+        max_rss_mib=max(peaks, default=None),
+        job_name=job_name,
+        comment=comment,
+    )
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
+def _certain(text: str) -> int:
+    if (number := whole_number(text)) is None:
+        raise ValueError(f"no number: {text[:32]!r}")
+    return number

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from rlalloc.history.sacct_rows import clock_s, state_of, with_steps
+from rlalloc.history.sacct_rows import clock_s, state_of, whole_number, with_steps
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
 from rlallocd.slurm.sacct_windows import moment
 from rlallocd.slurm.slurm_commands import Commands
@@ -21,7 +21,7 @@ _DELIMITER = "\x1f"
 _FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw,TRESUsageInTot,Comment"
 _COLUMNS = len(_FIELDS.split(","))
 JOBS_PER_CALL: Final = 500
-_JOB = re.compile(r"\d+([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
+_JOB = re.compile(r"[0-9]{1,10}([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
 
 
 def accounting(commands: Commands, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
@@ -61,17 +61,17 @@ def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRec
     cpu_times_s = [used_s for use in uses if (used_s := clock_s(use.get("cpu", ""))) is not None]
     memory = [used_mib for use in uses if (used_mib := memory_mib(use.get("mem", ""))) is not None]
     peaks = [peak for step in steps if (peak := memory_mib(step[8])) is not None]
-    energies = [int(step[9]) for step in (row, *steps) if step[9].isdigit() and int(step[9]) > 0]
+    energies = [used_j for step in (row, *steps) if (used_j := whole_number(step[9]))]
     base, mark, part = re.split(r"([_+]|$)", name, maxsplit=1)
     return AccountingRecord(
         job_id=int(base),
         part=mark + part,
         state=state_of(state) or "UNKNOWN",
         exit_code=exit_code,
-        submitted_s=_time(submit) or 0,
-        eligible_s=_time(eligible),
-        started_s=_time(start),
-        ended_s=_time(end),
+        submitted_s=whole_number(submit) or 0,
+        eligible_s=whole_number(eligible),
+        started_s=whole_number(start),
+        ended_s=whole_number(end),
         nodes=int(tres.get("node", 0)),
         cpus=int(tres.get("cpu", 0)),
         gpus=gpus_of(tres),
@@ -79,10 +79,6 @@ def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRec
         max_rss_mib=max(peaks, default=None),
         cpu_s_used=sum(cpu_times_s) if cpu_times_s else None,
         mem_mib_used=max(memory, default=None),
-        consumed_energy_j=float(max(energies)) if energies and energy.isdigit() else None,
+        consumed_energy_j=float(max(energies)) if energies and whole_number(energy) is not None else None,
         comment=comment,
     )
-
-
-def _time(text: str) -> int | None:
-    return int(text) if text.isdigit() else None

@@ -1,8 +1,11 @@
 """Reading ``scontrol show partition --oneliner``. Pure functions."""
 
 import re
+from typing import Final
 
 from rlallocd.slurm.slurm_records import GpuDefaults, PartitionRecord
+
+_NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 def read_partitions(text: str) -> dict[str, PartitionRecord]:
@@ -58,7 +61,7 @@ def duration_s(text: str) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _names(text: str) -> frozenset[str] | None:
