@@ -1,6 +1,9 @@
 """What past jobs used reaches the bounds that a policy sees."""
 
+import math
+import random
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 
@@ -14,16 +17,21 @@ from rlalloc.usage.past_bounds import NO_NEEDS
 from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.profiled_needs import ProfiledFloors
 from rlalloc.usage.trimming_rules import TrimmingSection
+from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
+from rlallocd.decisions import Snapshot, decide
 from rlallocd.job_tag import read_tag
 from rlallocd.known_usage import KnownUsage, as_past_job
 from rlallocd.node_pools import NodePools
+from rlallocd.slurm import PartitionRecord, SiteLimits
 from rlallocd.slurm.slurm_records import RequestFields
+from tests.agent.running_server import Server
 from tests.core.profiles import measured, profile
-from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_needs_of_jobs import REQUEST
-from tests.daemon.test_request_sizes_and_tags import JOB
+from tests.daemon.test_redecision_rules import pending_job
+from tests.daemon.test_request_sizes_and_tags import ENFORCE, JOB, TAG
 
 CONFIG = Config()
 
@@ -116,3 +124,42 @@ def test_what_cannot_be_found_out_trims_nothing_and_is_counted() -> None:
     counters: Counter[str] = Counter()
     assert KnownUsage(learned(), counters, no_key)(JOB, REQUEST) == NO_NEEDS
     assert counters == {"usage_unknown": 1}
+
+
+def test_an_array_of_tiny_jobs_does_not_trim_the_first_job_of_another_user(tmp_path: Path) -> None:
+    """Before, the last 100 jobs of an account or a partition counted, whoever ran them."""
+    request = Allocation(1, 1, 1, 8, 200_000, 600)
+    tag = read_tag(TAG.replace("ask=gpus=1-8", "ask="))
+    assert tag is not None
+    fields = RequestFields(min_nodes=1, max_nodes=1, min_cpus=8, cpus_per_task=8, mem_mib_per_node=200_000)
+    job = pending_job(7, request, fields=fields, user="new", begin_s=2000)
+    like = msgspec.structs.replace(as_past_job(job, request), state="COMPLETED")
+    past, chance = Learned(), random.Random(1)
+    used = [60_000.0 * math.exp(chance.gauss(0.0, 0.1)) for _ in range(400)]
+
+    def add(number: int, user: str, mib: float) -> None:
+        began_s = 700.0 * number
+        found = msgspec.structs.replace(like, job_id=str(number), user=user, name="train", submitted_s=began_s)
+        past.usage.add(msgspec.structs.replace(found, started_s=began_s, ended_s=began_s + 600, node_rss_mib=mib))
+
+    for number, mib in enumerate(used):
+        add(number, f"user{number % 40}", mib)
+    for number in range(400, 500):
+        add(number, "eve", 30.0)
+    snapshot = Snapshot(
+        taken_s=1950.0,
+        jobs=(job,),
+        nodes=(msgspec.structs.replace(NODE, devices=gpus("a100", 8)),),
+        partitions={"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)},
+        limits=SiteLimits(enforced=False),
+        usage=KnownUsage(past, Counter(), lambda each: each),
+    )
+    with Server(tmp_path) as server:
+        agent = AgentClient(server.endpoint, 60.0)
+        try:
+            ((_, decision),) = decide([Candidate(job, tag, "enforce")], snapshot, ENFORCE, agent)
+        finally:
+            agent.close()
+    assert not decision.reason
+    given = decision.allocation or decision.request
+    assert given.mem_mib_per_node >= max(used[-95:])

@@ -24,24 +24,37 @@ KINDS: Final = {
     "partition": "jobs of this partition and size",
 }
 """Jobs that count as alike, the nearest first, and how people call them."""
+FEWEST_USERS: Final = {"account": 3, "partition": 5}
+"""Groups of several users count only with jobs of so many, or one array of tiny jobs would speak for a user without a
+past. People of an account do similar work, and many accounts have few; those of a partition share no more than it."""
+MOST_OF_USER: Final = 5
+"""In such a group, so many of a user's last jobs count."""
 Key = tuple[object, ...]
-_END, _MEMORY, _GPUS, _CPUS, _ASKED_MIB, _ASKED_CPUS = range(6)
-_WIDTH: Final = 6
+_END, _MEMORY, _GPUS, _CPUS, _ASKED_MIB, _ASKED_CPUS, _USER = range(7)
+_WIDTH: Final = 7
 
 
 class LikeJobs:
-    """The last jobs of one group: RECENT rows of when each ended, what it used and what it asked for."""
+    """The last jobs of one group: RECENT rows of when each ended, what it used and asked for, and whose it was.
 
-    __slots__ = ("_rows",)
+    With ``fewest_users`` above 1, MOST_OF_USER of each user are kept, and say nothing until so many users are known.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_fewest_users", "_rows")
+
+    def __init__(self, fewest_users: int = 1) -> None:
+        self._fewest_users = fewest_users
         self._rows = array("d")
 
     def __len__(self) -> int:
         return len(self._rows) // _WIDTH
 
-    def add(self, amounts: Amounts, ended_s: float) -> None:
+    def add(self, amounts: Amounts, ended_s: float, user: str = "") -> None:
         """Add a job that ended."""
+        whose = float(hash(user))
+        if self._fewest_users > 1 and (users := self._rows[_USER::_WIDTH]).count(whose) >= MOST_OF_USER:
+            first = users.index(whose) * _WIDTH
+            del self._rows[first : first + _WIDTH]
         self._rows.extend(
             (
                 ended_s,
@@ -50,6 +63,7 @@ class LikeJobs:
                 amounts.cpus_per_gpu,
                 amounts.requested_mib,
                 amounts.requested_cpus_per_gpu,
+                whose,
             )
         )
         if len(self._rows) > RECENT * _WIDTH:
@@ -64,8 +78,7 @@ class LikeJobs:
         more than any of them did, as much more.
         """
         gpus = facts.gpus // max(1, facts.nodes)
-        rows = zip(*(self._rows[column::_WIDTH] for column in (_END, _MEMORY, _GPUS, _ASKED_MIB)), strict=True)
-        known = [row[1:] for row in rows if row[1] > 0.0 and row[0] <= before_s]
+        known = self._known(before_s, _MEMORY, _GPUS, _ASKED_MIB)
         counts = [had for _, had, _ in known if had]
         asks = facts.mem_mib / max(1, facts.nodes)
         if not counts or not gpus or min(counts) == max(counts) == gpus:
@@ -78,9 +91,15 @@ class LikeJobs:
 
     def cpus(self, facts: JobFacts, before_s: float = math.inf) -> list[float]:
         """Likewise of its CPUs per GPU."""
-        rows = zip(*(self._rows[column::_WIDTH] for column in (_END, _CPUS, _ASKED_CPUS)), strict=True)
-        known = [(used, asked) for end_s, used, asked in rows if used > 0.0 and end_s <= before_s]
-        return _scaled(known, facts.cpus / (facts.gpus or max(1, facts.nodes)))
+        known = self._known(before_s, _CPUS, _ASKED_CPUS)
+        return _scaled([(used, asked) for used, asked in known], facts.cpus / (facts.gpus or max(1, facts.nodes)))
+
+    def _known(self, before_s: float, *columns: int) -> list[tuple[float, ...]]:
+        """These columns of the jobs that ended by then, where the first is known; none of too few users."""
+        rows = zip(*(self._rows[column::_WIDTH] for column in (_END, _USER, *columns)), strict=True)
+        known = [row[1:] for row in rows if row[2] > 0.0 and row[0] <= before_s]
+        enough = self._fewest_users == 1 or len({row[0] for row in known}) >= self._fewest_users
+        return [row[1:] for row in known] if enough else []
 
     def is_cut_off(self, before_s: float) -> bool:
         """Whether jobs that ended by then may have been forgotten meanwhile."""

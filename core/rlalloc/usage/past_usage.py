@@ -9,7 +9,7 @@ from rlalloc.past_job import PastJob, can_be_learned
 from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.usage.large_margin import ENOUGH, LargeMargin
 from rlalloc.usage.learned_margin import LearnedMargin
-from rlalloc.usage.like_jobs import KINDS, MOST_GROUPS, MOST_ROWS, Key, LikeJobs, keys_of
+from rlalloc.usage.like_jobs import FEWEST_USERS, KINDS, MOST_GROUPS, MOST_ROWS, Key, LikeJobs, keys_of
 from rlalloc.usage.trimming_rules import TrimmingSection
 from rlalloc.usage.used_amounts import Amounts, amounts_of
 
@@ -208,12 +208,12 @@ class PastUsage:
         return [None if key is None else self._groups.get((kind, key)) for kind, key in enumerate(keys_of(facts))]
 
     def _add(self, job: PastJob, amounts: Amounts) -> None:
-        for kind, key in enumerate(keys_of(job)):
+        for kind, (name, key) in enumerate(zip(KINDS, keys_of(job), strict=True)):
             if key is None:
                 continue
-            group = self._groups.pop((kind, key), None) or LikeJobs()
+            group = self._groups.pop((kind, key), None) or LikeJobs(FEWEST_USERS.get(name, 1))
             self._rows -= len(group)
-            group.add(amounts, job.ended_s)
+            group.add(amounts, job.ended_s, job.user)
             self._rows += len(group)
             self._groups[kind, key] = group  # the last in the dict is the one that changed last
             while len(self._groups) > MOST_GROUPS or self._rows > MOST_ROWS:

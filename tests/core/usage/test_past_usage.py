@@ -8,7 +8,7 @@ import pytest
 from rlalloc.past_job import Allotted, PastJob
 from rlalloc.usage import past_usage
 from rlalloc.usage.like_jobs import LikeJobs
-from rlalloc.usage.past_usage import NOTHING_KNOWN, PastUsage
+from rlalloc.usage.past_usage import NOTHING_KNOWN, Floor, PastUsage
 from rlalloc.usage.trimming_rules import TrimmingSection
 from rlalloc.usage.used_amounts import amounts_of
 
@@ -161,6 +161,31 @@ def test_a_job_that_asks_for_more_than_any_like_it_gets_as_much_more() -> None:
     assert usual is not None
     assert more is not None
     assert more.amount == pytest.approx(2 * usual.amount)
+
+
+@pytest.mark.parametrize("account", ["nlp", "vision"])
+def test_many_tiny_jobs_of_one_user_do_not_lower_the_floor_of_a_user_without_a_past(account: str) -> None:
+    """An array of them is more than a group holds; 30 others used up to 56 GiB."""
+    usage = after(*(later(each, user=f"user{each % 30}", node_rss_mib=(50 + each % 7) * GIB) for each in range(300)))
+    new = later(400, user="new", account=account, name="first", script="")
+    for job in past(100, user="eve", node_rss_mib=30.0, cpu_s_used=36.0):
+        usage.add(msgspec.structs.replace(job, submitted_s=LIKE.submitted_s + 86_400.0 * 300))
+    floors = usage.floors(new)
+    assert floors.node_mib is None or floors.node_mib.amount >= 56 * GIB
+    assert floors.cpus_per_gpu is None or floors.cpus_per_gpu.amount >= 2.0
+
+
+@pytest.mark.parametrize(("account", "kind", "fewest"), [("nlp", "account", 3), ("vision", "partition", 5)])
+def test_a_user_without_a_past_gets_a_floor_only_by_enough_other_users(account: str, kind: str, fewest: int) -> None:
+    def floor_by(users: int, **of_one: object) -> Floor | None:
+        jobs = (later(each, user=f"user{each % users}", **of_one if each % users == 0 else {}) for each in range(200))
+        return after(*jobs).floors(later(300, user="new", account=account, name="first", script="")).node_mib
+
+    floor = floor_by(fewest)
+    assert floor is not None
+    assert (floor.kind, floor.jobs) == (kind, 5 * fewest)
+    assert floor_by(fewest - 1) is None
+    assert floor_by(fewest, node_rss_mib=None) is None  # of one of them nobody knows what the jobs used
 
 
 @pytest.mark.parametrize(("gpus", "gib"), [(4, 50.0), (8, 100.0), (16, 200.0), (6, 61.2), (2, 50.0)])
