@@ -204,7 +204,9 @@ class TestColumnsOfSqueue:
     def test_few_switches_are_a_need(self, shown: str, few: bool) -> None:
         """As in the JSON, from 23.02 on."""
         squeue = PrintsColumns(text=SHOWN.replace(" \n", f" {shown}\n"))
-        assert request_details(squeue, {7: "llm"}, 1)[7].needs.few_switches == few
+        shown_details = request_details(squeue, {7: "llm"}, 1)[7]
+        assert shown_details is not None
+        assert shown_details.needs.few_switches == few
         assert job_record({"job_id": 7, "required_switches": int(few)}).needs.few_switches == few
 
     def test_of_a_job_that_is_not_shown_only_the_totals_count(self) -> None:
@@ -261,7 +263,9 @@ class TestColumnsOfSqueue:
         others = "JobId=7 ArrayJobId=999 ArrayTaskId=1 x\nJobId=8 ArrayJobId=999 ArrayTaskId=1 x\n"
         for queued in (0, 1000):
             squeue = PrintsColumns(text=split + others, alone=split + others)
-            assert request_details(squeue, {7: "llm"}, queued)[7].is_split
+            details = request_details(squeue, {7: "llm"}, queued)[7]
+            assert details is not None
+            assert details.is_split
 
     def test_a_job_that_another_in_the_batch_imitates_is_asked_for_alone(self) -> None:
         other = SHOWN.replace("JobId=7 JobName=llm", "JobId=8 JobName=other")
