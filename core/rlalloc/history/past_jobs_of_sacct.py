@@ -88,6 +88,9 @@ class _Size(NamedTuple):
 @lru_cache(maxsize=4096)
 def _size(tres: str) -> _Size:
     counts = parse_tres(tres)
+    for name, _, value in (part.partition("=") for part in tres.split(",")):
+        if value[:1].isdigit() and name not in counts:
+            raise ValueError(f"{name}={value[:40]} is no number")
     return _Size(
         nodes=int(counts.get("node", 0)),
         cpus=int(counts.get("cpu", 0)),
