@@ -21,7 +21,10 @@ PYTHON = ("core", "daemon", "agent", "cli", "simulator", "trainer", "demo", "ben
 """Not testbed: it starts Slurm's own daemons, each version with the settings that it needs (configuration.py)."""
 SCRIPTS = ("slurm_plugin/*.lua", "slurm_plugin/task_prolog", "scripts/*.sh")
 RELEASE = re.compile(r"\b2\d\.(02|05|08|11)\b")
-PROBE = re.compile(r"SLURM_VERSION|slurm_version|ESLURM_|--version-sort|(sinfo|scontrol|slurmctld) (-V|--version)")
+PROBE = re.compile(
+    r"SLURM_VERSION|slurm_version|ESLURM_(?!ACCOUNTING_POLICY)|--version-sort"
+    r"|(sinfo|scontrol|slurmctld) (-V|--version)"
+)
 EVERY_GENERATION = pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
 
 

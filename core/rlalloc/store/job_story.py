@@ -1,5 +1,6 @@
 """The whole story of one job, as the store has it: what ``rlalloc explain`` shows."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -37,16 +38,20 @@ def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
     histories = store.histories({(job_id, int(decision.submitted_s)) for decision in decisions})
     outcomes = store.outcomes([decision.id for decision in decisions])
     names = store.feature_names()
+    of_tasks: defaultdict[str, list[Application]] = defaultdict(list)
+    for each in store.applications(*(decision.id for decision in decisions)):
+        if each.job_id != job_id:
+            of_tasks[each.decision_id].append(each)
     story = []
     for decision in decisions:
         history = histories.get((job_id, int(decision.submitted_s)))
         if history is None:
             continue
         applications = tuple(each for each in history.applications if each.decision_id == decision.id)
-        of_tasks = tuple(each for each in store.applications(decision.id) if each.job_id != job_id)
         seen = as_stored(
             names.get(decision.observation_schema or 0, ()), decision.observation or b"", decision.alternatives
         )
         outcome = outcomes.get(decision.id)
-        story.append(Chapter(decision, applications, outcome, history.in_force.id, *seen, of_tasks))
+        in_force = history.in_force.id
+        story.append(Chapter(decision, applications, outcome, in_force, *seen, tuple(of_tasks[decision.id])))
     return tuple(story)

@@ -68,9 +68,9 @@ class JournalAccess(RowAccess):
         query = ENTRIES.where(APPLICATIONS.c.state == "begun", APPLICATIONS.c.changed_s >= since_s)
         return self._rows(query, Application)
 
-    def applications(self, decision_id: str) -> tuple[Application, ...]:
-        """All applications of a decision, oldest first."""
-        query = ENTRIES.where(APPLICATIONS.c.decision_id == decision_id).order_by(APPLICATIONS.c.id)
+    def applications(self, *decision_ids: str) -> tuple[Application, ...]:
+        """All applications of these decisions, oldest first."""
+        query = ENTRIES.where(APPLICATIONS.c.decision_id.in_(decision_ids)).order_by(APPLICATIONS.c.id)
         return self._rows(query, Application)
 
     def has_seals(self) -> bool:
