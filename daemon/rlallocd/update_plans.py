@@ -18,13 +18,9 @@ NODES_WITHOUT_END: Final = 65_533
 def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdatePlan:
     """The update that makes ``job`` ask for exactly ``size``, whatever the form in which it was submitted.
 
-    ``job`` is as it was read last. The AdminComment is left as it is where the new one would be longer than slurmdbd
-    keeps.
+    The AdminComment is left as it is where the new one would be longer than slurmdbd keeps.
     """
-    fields = _absolute(job, size)
-    if _stays_on_one_node(job, size):
-        del fields["NumNodes"]
-    return without_empty_memory(_plan(job, fields, admin_comment), job)
+    return without_empty_memory(_plan(job, _absolute(job, size), admin_comment), job)
 
 
 def without_empty_memory(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
@@ -110,14 +106,6 @@ def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:
         **({"OverSubscribe": "YES"} if job.is_exclusive else {}),
         "TimeLimit": str(size.time_limit_s // 60),
     }
-
-
-def _stays_on_one_node(job: JobRecord, size: Allocation) -> bool:
-    """Whether NumNodes=1-1 would change nothing: for it alone, scontrol sends slurmctld two messages more.
-
-    scontrol refuses NumNodes for an array that has been split meanwhile, and it must.
-    """
-    return size.nodes == job.fields.max_nodes == 1 and not job.is_array
 
 
 def _no_gpu_terms(job: JobRecord) -> dict[str, str]:

@@ -278,18 +278,6 @@ def test_an_update_sets_every_field_and_clears_the_other_requests() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("most", "nodes", "is_array", "sent"),
-    [(1, 1, False, None), (1, 1, True, "1-1"), (0, 1, False, "1-1"), (2, 1, False, "1-1"), (1, 2, False, "2-2")],
-)
-def test_a_job_that_stays_on_its_one_node_needs_no_number_of_nodes(
-    most: int, nodes: int, is_array: bool, sent: str | None
-) -> None:
-    job = _with(is_array=is_array, fields=RequestFields(min_nodes=1, max_nodes=most))
-    size = msgspec.structs.replace(SIZE, nodes=nodes)
-    assert dict(plan_update(job, size, "x").fields).get("NumNodes") == sent
-
-
 @pytest.mark.parametrize("has", ["", "gres/gpu:8G"])
 def test_memory_per_gpu_is_cleared_only_where_a_job_has_it(has: str) -> None:
     """Beside an empty MemPerTres, Slurm shows no memory per node (seen on 24.11, 25.11 and 26.05)."""
