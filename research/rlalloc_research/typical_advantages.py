@@ -64,5 +64,9 @@ def by_share(share: NDArray[np.float32], advantage: NDArray[np.float64]) -> Tabl
     for name in ("jct", "gpu_held", "gpu_waste", "energy"):
         column = advantage[:, TERM_NAMES.index(name)]
         parts = [column[bins == place] for place in range(len(EDGES) - 1)]
-        table.add_row(name, *(f"{part.mean():+.3f} ± {part.std() / np.sqrt(len(part)):.3f}" for part in parts))
+        table.add_row(name, *(_mean_of(part) for part in parts))
     return table
+
+
+def _mean_of(part: NDArray[np.float64]) -> str:
+    return f"{part.mean():+.3f} ± {part.std() / np.sqrt(len(part)):.3f}" if len(part) else "-"

@@ -78,7 +78,7 @@ def test_how_much_longer_it_takes_in_fewer_gpus_is_drawn() -> None:
     future = outlook(size(4, 1000), view_of(), AS_EXPECTED)
     generator = np.random.default_rng(0)
     costs_s = {round(future.future(generator).cost_s(half, AT_ONCE), 3) for _ in range(40)}
-    assert 3 <= len(costs_s) <= 5
+    assert 3 <= len(costs_s) <= 6
     assert min(costs_s) > 440.0
     assert max(costs_s) <= 880.0
 
