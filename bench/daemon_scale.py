@@ -109,6 +109,7 @@ class ReplayedSlurm:
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.capabilities = OLDEST
+        self.most_jobs = 100
         self.config = ControllerConfig(
             slurm_version=OLDEST.release, cluster="bench", limits_enforced=False, gpus_accounted=True
         )
