@@ -73,6 +73,8 @@ def kept_changes(application: Application, job: JobRecord) -> Kept | None:
     before = record_before(application)
     if before is None or not before.fields.reported or application.intended == application.original:
         return None
+    if job.unread:  # its fields say nothing
+        return None
     changed = changed_by_others(job, application.original, application.intended, before)
     if _is_raised(job, changed):
         del changed["CPUs"]

@@ -16,6 +16,7 @@ import msgspec
 
 from rlalloc.allocation import allocation_for
 from rlalloc.config import Config
+from rlalloc.errors import RlallocError
 from rlalloc.heuristics import smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.late_decisions import DEPTH, LateRules, PoolNow, Waiting, decide_pass, shared_devices
@@ -24,7 +25,7 @@ from rlalloc.observation import EncodedQuestion, encode
 from rlalloc.pool import Stock, could_start
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView
-from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, require_alike
 from rlallocd.decisions import Snapshot, decision_from, typed_decision_from
@@ -194,7 +195,7 @@ class _Pass:
         """What was asked about a job, or None: one odd job must not keep the others from being decided."""
         try:
             return asked()
-        except AgentUnavailable:
+        except RlallocError:  # no agent, or told to stop: of all jobs
             raise
         except Exception as err:  # noqa: BLE001 (it is logged)
             job_id = self._queue[place].job_id

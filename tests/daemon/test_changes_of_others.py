@@ -12,6 +12,7 @@ import pytest
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import Application, Store
 from rlallocd.candidates import find_candidates
+from rlallocd.changes_of_others import kept_changes
 from rlallocd.slurm import JobRecord, Slurm, UpdatePlan
 from rlallocd.transactions import Applier
 
@@ -132,6 +133,13 @@ def test_what_others_set_after_the_update_stays(
     assert len(slurm.sent) == 2
     assert not any("MemPerTres" in fields for fields in slurm.sent)  # an empty one would hide the memory that stays
     assert "request restored, except what someone else set" in application.detail
+
+
+def test_of_a_job_whose_request_is_not_shown_nothing_is_taken_for_a_change_of_others(store: Store) -> None:
+    slurm = UpdatingSlurm(submitted(), {"MinMemoryNode": "3000"})
+    application = apply(slurm, store)
+    assert kept_changes(application, slurm.job) is not None
+    assert kept_changes(application, msgspec.structs.replace(slurm.job, unread=True)) is None
 
 
 def test_a_job_that_waits_gets_its_request_back_and_keeps_what_its_user_set(store: Store) -> None:

@@ -19,6 +19,7 @@ from rlallocd.job_tag import read_tag
 from rlallocd.journal_entries import entry_of
 from rlallocd.redecision import redecide
 from rlallocd.redecision_rounds import RedecisionRounds
+from rlallocd.signals import Stopping
 from rlallocd.slurm import (
     JobRecord,
     LicenseRecord,
@@ -152,6 +153,20 @@ def test_an_odd_job_keeps_its_size_and_does_not_keep_others_from_being_decided(
     assert decided
     assert 101 not in decided
     assert "job 101 keeps its size because of an error in rlalloc" in caplog.text
+
+
+def test_a_stop_while_the_agent_is_asked_ends_the_round(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stops(*_: object, **__: object) -> None:
+        raise Stopping("told to stop while the agent was asked")
+
+    jobs = _jobs(ROOMY, 101, 20)
+    room.add(jobs)
+    monkeypatch.setattr(room.agent, "decide", stops)
+    with pytest.raises(Stopping):
+        room.room.decide(_snapshot(jobs), CONFIG)
+    assert "an error in rlalloc" not in caplog.text
 
 
 def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> None:
