@@ -1,16 +1,11 @@
-"""Slurm 23.02 to 25.05; tried: Debian trixie's 24.11.5.
-
-The release notes of 23.02 announce the JSON that 24.11 prints.
-"""
+"""Slurm 24.11 and 25.05; tried: Debian trixie's 24.11.5. Everything that is known to differ is as in 23.11."""
 
 from rlallocd.slurm.generations.capabilities import Capabilities
 
 CAPABILITIES = Capabilities(
     release="24.11",
-    holds_from="23.02",
+    holds_from="24.11",
     json_option="--json",
-    # sinfo prints its own table as JSON now, and scontrol prints nodes:
-    # https://github.com/SchedMD/slurm/blob/slurm-23-02-8-1/RELEASE_NOTES#L230
     nodes_command=("scontrol", "show", "nodes", "--all"),
     json_tells_cpus_per_task=True,
     exclusive_column="OverSubscribe",
