@@ -118,6 +118,8 @@ local OTHER_FIELDS = {"partition", "account", "default_account", "admin_comment"
 local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
+local EXCLUSIVE = 0 -- of a job's `shared` (JOB_SHARED_NONE)
+local FORCE = 32768 -- added to a partition's `max_share` (SHARED_FORCE)
 
 local NEWLINE, DOLLAR, DASH, BACKSLASH = 10, 36, 45, 92 -- bytes
 local IS_BLANK = {[9] = true, [10] = true, [11] = true, [12] = true, [13] = true, [32] = true}
@@ -1613,7 +1615,7 @@ end
 -- The daemon skips, by the same names, what Lua cannot see: of a deadline there is only what the script says, since
 -- job_desc shows no such field. `skipped_forms` are those that any update breaks in this site's Slurm, even one of the
 -- begin time: Lua is told no version, rlallocd knows it.
-local function name_to_skip(job_desc, script, skipped_forms)
+local function name_to_skip(job_desc, script, skipped_forms, part_list)
    if number_of(job_desc, "het_job_offset") then
       return "heterogeneous"
    end
@@ -1631,6 +1633,14 @@ local function name_to_skip(job_desc, script, skipped_forms)
    end
    if job_desc.environment["SLURM_ARBITRARY_NODELIST"] ~= nil then -- -m arbitrary: slurmd lays tasks out by this list
       return "arbitrary"
+   end
+   if number_of(job_desc, "shared") == EXCLUSIVE then
+      for _, name in ipairs(partitions_of(job_desc, part_list)) do
+         local partition = part_list and part_list[name]
+         if partition and (number_of(partition, "max_share") or 0) >= FORCE then
+            return "exclusive-force" -- its record has OverSubscribe=YES, as those of all jobs there have
+         end
+      end
    end
    if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then
       return "ntasks-per-gpu"
@@ -1964,7 +1974,7 @@ local function handle(job_desc, part_list)
    if has_tag(job_desc) or (number_of(job_desc, "het_job_offset") or 0) > 0 then
       return -- of a heterogeneous job, the first component stands for all
    end
-   local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
+   local skip = name_to_skip(job_desc, script, intercept.skipped_forms, part_list)
    local ask = ask_of(words)
    effort = effort + for_directives + floor(bytes / BYTES_OF_EFFORT)
    local reading, planned = reading_of(code, places, whole, effort, intercept)

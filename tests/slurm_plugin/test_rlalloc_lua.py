@@ -241,6 +241,24 @@ def test_skipped_job_is_only_tagged(submitted: Callable[..., Submitted], fields:
     assert tag.skip == name
 
 
+@pytest.mark.parametrize(
+    ("shared", "max_share", "skipped"),
+    [
+        (0, 32_770, True),  # FORCE:2
+        (0, 4, False),  # YES:4, which shows the job as exclusive
+        (2, 32_770, False),  # --exclusive=user
+        (NO_VAL16, 32_770, False),
+        (0, None, False),
+    ],
+)
+def test_an_exclusive_job_is_skipped_where_all_jobs_share(
+    submitted: Callable[..., Submitted], shared: int, max_share: int | None, *, skipped: bool
+) -> None:
+    partitions = {"forced": {"flag_default": 1} | ({} if max_share is None else {"max_share": max_share})}
+    job = submitted(shared=float(shared), partition=None, partitions=partitions)
+    assert job.tag.get("skip") == ("exclusive-force" if skipped else None)
+
+
 @pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
 def test_form_that_an_update_breaks_in_this_version_of_slurm(
     submitted: Callable[..., Submitted], runtime: Path, generation: Capabilities

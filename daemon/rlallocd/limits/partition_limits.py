@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterator
 
 from rlallocd.limits.size_change import Change
+from rlallocd.request_sizes import same_memory
 from rlallocd.slurm import JobRecord, PartitionRecord, ReservationRecord
 
 
@@ -16,6 +17,9 @@ def partition_obstacles(
     """
     old, new = change.request, change.allocation
     name = f"partition {partition.name}"
+    of_partition = partition.max_mem_mib_per_node, partition.max_mem_mib_per_cpu
+    memory_limits = memory_limits if of_partition == (None, None) else of_partition
+    yield from _raised_cpus(job, memory_limits[1], name)
     if not _admits(partition, job):
         yield f"{name} does not admit its account or QOS"
     if new.nodes > old.nodes:
@@ -58,13 +62,29 @@ def _memory(
     change: Change, partition: PartitionRecord, memory_limits: tuple[int | None, int | None]
 ) -> Iterator[str]:
     """MaxMemPerNode or MaxMemPerCPU. slurmctld would raise the CPUs to keep the latter: not allowed."""
-    per_node, per_cpu = partition.max_mem_mib_per_node, partition.max_mem_mib_per_cpu
-    if per_node is None and per_cpu is None:
-        per_node, per_cpu = memory_limits
+    per_node, per_cpu = memory_limits
     new = change.allocation
     yield from _above("MiB a node", new.mem_mib_per_node, per_node, f"MaxMemPerNode of partition {partition.name}")
     mem_per_cpu = math.ceil(new.mem_mib_per_node / new.cpus_per_node)
     yield from _above("MiB a CPU", mem_per_cpu, per_cpu, f"MaxMemPerCPU of partition {partition.name}")
+
+
+def _raised_cpus(job: JobRecord, max_mem_mib_per_cpu: int | None, name: str) -> Iterator[str]:
+    """MaxMemPerCPU, where slurmctld has given a job more CPUs than it names to keep it.
+
+    It does so in the fields and not in the totals (seen on 22.05). With --cpus-per-gpu, the totals do not have its
+    CPUs yet.
+    """
+    if max_mem_mib_per_cpu is None:
+        return
+    asked = job.fields
+    most_mib = max_mem_mib_per_cpu * (asked.cpus_per_gpu * job.gpus or job.cpus)
+    mem_mib = asked.mem_mib_per_node * asked.min_nodes or job.mem_mib
+    if mem_mib > most_mib and (asked.mem_mib_per_node or not same_memory(mem_mib, most_mib)):
+        yield (
+            f"it asks for more memory per CPU than MaxMemPerCPU of {name}, {max_mem_mib_per_cpu} MiB, so Slurm gives "
+            "it more CPUs; no update could give it exactly these back"
+        )
 
 
 def _admits(partition: PartitionRecord, job: JobRecord) -> bool:

@@ -1,0 +1,63 @@
+"""Requests that Slurm itself changes or hides: such a job keeps its size, so that it is as without rlalloc."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from rlalloc.job import Shares
+from rlalloc_testbed import Installation, install, start_site
+from slurm_testbed import Partition
+
+from .scripted_agent import agent_that_answers
+
+pytestmark = pytest.mark.slurm
+
+LLM = "#!/bin/sh\n#SBATCH --time=10\n#RLALLOC gpus=1-8\n: torchrun train.py\n"
+CAPPED = Partition("capped", default=False, options={"MaxMemPerCPU": "2000"})
+FORCED = Partition("forced", default=False, options={"OverSubscribe": "FORCE:2"})
+
+
+@pytest.fixture(scope="module")
+def smallest() -> Iterator[Installation]:
+    """A site where each job is to have its fewest GPUs, CPUs and MiB."""
+    name = f"odd-requests-{os.getpid()}"
+    with start_site(name, nodes=2, partitions=(Partition(), CAPPED, FORCED)) as site:
+        installation = install(site, redecision={"max_updates": 0})
+        with agent_that_answers(Shares(0.0, 0.0, 0.0), installation.runtime / "smallest.sock") as endpoint:
+            installation.write_config(agent={"endpoint": endpoint, "deadline_s": 2.0})
+            installation.start("rlallocd")
+            yield installation
+            installation.stop_all()
+
+
+def test_a_job_that_gets_more_cpus_for_its_memory_keeps_its_size(smallest: Installation) -> None:
+    """With MaxMemPerCPU. Of the first, 22.05 would give 6 CPUs back for its 4, of the second 8 for its 4."""
+    asked = (
+        "-n2 --gres=gpu:2 -c2 --mem=9000",
+        "-N1 --gpus=2 --cpus-per-gpu=2 --mem-per-gpu=8000",
+        "-n2 --gpus=2 -c2 --mem-per-cpu=5000",
+    )
+    job_ids = [smallest.submit(LLM, "--partition=capped", *options.split()) for options in asked]
+    within = smallest.submit(LLM, "--partition=capped", "-n2", "--gres=gpu:2", "-c2", "--mem=8000")
+    for job_id in job_ids:
+        decision = smallest.decision(job_id)
+        assert decision.skip_code == "limit"
+        assert "MaxMemPerCPU of partition capped, 2000 MiB" in decision.reason
+    assert smallest.decision(within).allocation is not None
+    smallest.site.wait_for_states([*job_ids, within], {"COMPLETED"})
+    as_without = [(job["NumCPUs"], "gres/gpu=2" in job["TRES"]) for job in map(smallest.job, job_ids)]
+    assert as_without == [("4", True), ("4", True), ("12", True)]
+
+
+def test_an_exclusive_job_among_jobs_that_share_by_force_keeps_its_size(smallest: Installation) -> None:
+    """Its record has OverSubscribe=YES: it was decided as one GPU, and held the node."""
+    size = ("--partition=forced", "-N1", "--gres=gpu:2", "-c2", "--mem=4000")
+    exclusive, shares = smallest.submit(LLM, *size, "--exclusive"), smallest.submit(LLM, *size)
+    assert smallest.decision(exclusive).skip_code == "exclusive-force"
+    decided = smallest.decision(shares).allocation
+    assert decided is not None
+    assert decided.gpus == 1
+    smallest.site.wait_for_states([exclusive, shares], {"COMPLETED"})
+    assert "gres/gpu=8" in smallest.job(exclusive)["TRES"]
+    assert "gres/gpu=1" in smallest.job(shares)["TRES"]
