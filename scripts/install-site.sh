@@ -236,6 +236,7 @@ install_plugin() {
     put 0644 "$PROJECT/slurm_plugin/job_submit.lua" "$PLUGIN/job_submit.lua"
     put 0755 "$PROJECT/slurm_plugin/task_prolog" "$PLUGIN/task_prolog"
     put 0755 "$PROJECT/slurm_plugin/task_epilog" "$PLUGIN/task_epilog"
+    "$PROJECT/packages/package_steps" renew-script "$PLUGIN/job_submit.lua" "$slurm_conf_dir/job_submit.lua"
     if [ ! -d "$slurm_conf_dir" ]; then
         say "no $slurm_conf_dir here: copy $PLUGIN/job_submit.lua to where slurm.conf is"
     elif [ ! -e "$slurm_conf_dir/job_submit.lua" ]; then

@@ -3,6 +3,7 @@
 The scripts run as they are, but for their paths, which lie in a folder of the test.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -148,6 +149,52 @@ def test_a_job_submit_lua_that_another_file_of_slurm_conf_names_stays(tmp_path: 
     """Slurmctld says so: its answer is as Slurm prints it."""
     _write_program(tmp_path / "bin/scontrol", "echo 'JobSubmitPlugins        = lua'")
     test_a_job_submit_lua_that_slurmctld_loads_stays(tmp_path, "Include plugins.conf\n", kept=True)
+
+
+_SHIPPED = "9e6dc97f1d94fd2163bf0900db9ec75bd1a9e0d48c72fc2bc5cf27e12da171b3"
+_CALLS_MODIFY = """(job_desc, job_rec, _part_list, modify_uid)
+   local refusal = rlalloc ~= nil and rlalloc.job_modify(job_desc, job_rec, modify_uid)
+   return refusal or slurm.SUCCESS
+"""
+_CALLED_NOTHING = """(_job_desc, _job_rec, _part_list, _modify_uid)
+   return slurm.SUCCESS
+"""
+
+
+def test_the_sum_of_each_job_submit_lua_is_kept() -> None:
+    """Before you change the file, add its sum to SHIPPED_BEFORE in packages/package_steps. Put the new one here."""
+    shipped = (ROOT / "slurm_plugin/job_submit.lua").read_bytes()
+    assert hashlib.sha256(shipped).hexdigest() == _SHIPPED
+    assert _SHIPPED not in (ROOT / "packages/package_steps").read_text()
+
+
+@pytest.mark.parametrize("kind", ["shipped before", "changed", "linked", "with an rlalloc.lua of its own", "none"])
+def test_a_job_submit_lua_that_was_shipped_before_is_replaced(tmp_path: Path, kind: str) -> None:
+    """One that the site has changed stays."""
+    new = ROOT / "slurm_plugin/job_submit.lua"
+    before = new.read_text().replace(_CALLS_MODIFY, _CALLED_NOTHING)
+    slurm = tmp_path / "etc/slurm"
+    slurm.mkdir(parents=True)
+    script = slurm / "job_submit.lua"
+    match kind:
+        case "changed":
+            before += "-- ours\n"
+        case "linked":
+            script.symlink_to("ours.lua")
+        case "with an rlalloc.lua of its own":
+            (slurm / "rlalloc.lua").touch()
+    if kind != "none":
+        script.write_text(before)
+        script.chmod(0o640)
+    said = _run(tmp_path, (ROOT / "packages/package_steps").read_text(), "renew-script", str(new), str(script))
+    if kind == "none":
+        assert (script.exists(), said) == (False, "")
+        return
+    replaced = kind == "shipped before"
+    assert script.read_text() == (new.read_text() if replaced else before)
+    assert script.stat().st_mode & 0o777 == 0o640
+    assert ("replaced" in said) == replaced
+    assert sorted(path.name for path in slurm.glob("*.new")) == []
 
 
 @pytest.mark.parametrize("packager", ["deb", "rpm"])
