@@ -1,5 +1,7 @@
 """A slurmctld that takes long for each message: a scontrol that changes many jobs ends within its time limit."""
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +11,7 @@ from rlallocd.job_updates import BATCH, JobUpdates
 from rlallocd.slurm import Commands, Slurm, SlurmUnavailable
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.pace import JobsPerCommand
+from rlallocd.slurm.request_details import request_details
 
 JOBS = [(job_id, 0.0) for job_id in range(1, BATCH + 1)]
 SLOW_SCONTROL = """#!/bin/sh
@@ -52,6 +55,46 @@ def test_after_a_command_that_did_not_end_in_time_the_next_names_fewer_jobs(begu
     assert left
     assert updates.begin(left)
     assert begun.read_text().split() == [str(job_id) for job_id, _ in JOBS]
+
+
+class ShowsSlowly(Commands):
+    """A scontrol that shows jobs, each of which takes slurmctld a while. Jobs that were shown are in ``shown``."""
+
+    def __init__(self, job_s: float) -> None:
+        super().__init__(TIMEOUT_S)
+        self.job_s = job_s
+        self.shown: list[int] = []
+
+    def converse(self, *_words: str, lines: Sequence[str]) -> str:
+        took_s = self.job_s * len(lines)
+        time.sleep(min(took_s, self.timeout_s))
+        if took_s > self.timeout_s:
+            raise SlurmUnavailable("scontrol gave no answer in time")
+        numbers = [int(line.removeprefix("show job ")) for line in lines]
+        self.shown += numbers
+        return "".join(f"JobId={number} JobName=llm NumNodes=1 NumCPUs=1 MinMemoryNode=1G \n" for number in numbers)
+
+
+def test_many_jobs_are_shown_by_commands_that_end_in_time_and_the_rest_in_the_next_cycle() -> None:
+    """A twentieth of a long queue, each by a message of its own, had one time limit together and never passed it."""
+    commands, pace = ShowsSlowly(0.02), JobsPerCommand()
+    left = dict.fromkeys(range(1, 201), "llm")
+    cycles = 0
+    while left:
+        details = request_details(commands, left, 4000, pace)
+        assert details
+        assert len(details) < 200
+        left = {job_id: name for job_id, name in left.items() if job_id not in details}
+        cycles += 1
+    assert commands.shown == list(range(1, 201))
+    assert cycles > 1
+
+
+def test_a_slurmctld_that_answers_at_once_shows_all_in_one_cycle() -> None:
+    commands, pace = ShowsSlowly(0.0), JobsPerCommand()
+    names = dict.fromkeys(range(1, 201), "llm")
+    assert request_details(commands, names, 4000, pace).keys() == names.keys()
+    assert pace.most == 100
 
 
 def test_jobs_per_command_follow_what_the_last_command_took() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rlallocd.slurm import UpdateRefused
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader, job_record
+from rlallocd.slurm.pace import JobsPerCommand
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_columns import COLUMNS, Marks, record_of
@@ -193,18 +194,18 @@ class TestColumnsOfSqueue:
     )
     def test_no_name_of_a_job_can_forge_what_is_shown(self, name: str) -> None:
         squeue = PrintsColumns(text=SHOWN.replace("JobName=llm", f"JobName={name}"))
-        assert request_details(squeue, {7: name}, 1) == {7: SHOWN_DETAILS}
+        assert request_details(squeue, {7: name}, 1, JobsPerCommand()) == {7: SHOWN_DETAILS}
 
     def test_nor_what_is_shown_of_another_job(self) -> None:
         forged = "x\nJobId=7 JobName=llm  NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
         squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
-        assert request_details(squeue, {6: forged, 7: "llm"}, 2) == {6: SHOWN_DETAILS, 7: None}
+        assert request_details(squeue, {6: forged, 7: "llm"}, 2, JobsPerCommand()) == {6: SHOWN_DETAILS, 7: None}
 
     @pytest.mark.parametrize(("shown", "few"), [(" Switches=1@00:05:00 ", True), ("", False)])
     def test_few_switches_are_a_need(self, shown: str, few: bool) -> None:
         """As in the JSON, from 23.02 on."""
         squeue = PrintsColumns(text=SHOWN.replace(" \n", f" {shown}\n"))
-        shown_details = request_details(squeue, {7: "llm"}, 1)[7]
+        shown_details = request_details(squeue, {7: "llm"}, 1, JobsPerCommand())[7]
         assert shown_details is not None
         assert shown_details.needs.few_switches == few
         assert job_record({"job_id": 7, "required_switches": int(few)}).needs.few_switches == few
@@ -263,7 +264,7 @@ class TestColumnsOfSqueue:
         others = "JobId=7 ArrayJobId=999 ArrayTaskId=1 x\nJobId=8 ArrayJobId=999 ArrayTaskId=1 x\n"
         for queued in (0, 1000):
             squeue = PrintsColumns(text=split + others, alone=split + others)
-            details = request_details(squeue, {7: "llm"}, queued)[7]
+            details = request_details(squeue, {7: "llm"}, queued, JobsPerCommand())[7]
             assert details is not None
             assert details.is_split
 
@@ -277,7 +278,10 @@ class TestColumnsOfSqueue:
                 return "".join({"show job 7": SHOWN, "show job 8": imitates}[line] for line in lines)
 
         squeue = ShowsWhatIsAsked()
-        assert request_details(squeue, {7: "llm", 8: "other"}, 1000) == {7: SHOWN_DETAILS, 8: SHOWN_DETAILS}
+        assert request_details(squeue, {7: "llm", 8: "other"}, 1000, JobsPerCommand()) == {
+            7: SHOWN_DETAILS,
+            8: SHOWN_DETAILS,
+        }
         assert squeue.asked == ["show job 7", "show job 8", "show job 7"]
 
     def test_jobs_that_imitate_themselves_are_asked_for_ever_more_rarely(self) -> None:

@@ -67,7 +67,7 @@ class BackOff:
 
 
 class JobsPerCommand:
-    """How many jobs a scontrol may change that sends a message for each: it has one time limit for all of them.
+    """How many jobs a scontrol may change or show that sends a message for each: all of them have one time limit.
 
     By how long the last one took: as many as would take a quarter of the time limit.
     """

@@ -6,14 +6,16 @@ as long.
 """
 
 import re
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from rlalloc.tres import memory_mib
+from rlallocd.slurm.pace import JobsPerCommand
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import NO_NEEDS, NodeNeeds
 
@@ -55,38 +57,53 @@ class RequestDetails(msgspec.Struct, frozen=True):
     needs: NodeNeeds = NO_NEEDS
 
 
-def request_details(commands: Commands, names: Mapping[int, str], queued: int) -> dict[int, RequestDetails | None]:
+def request_details(
+    commands: Commands, names: Mapping[int, str], queued: int, pace: JobsPerCommand
+) -> dict[int, RequestDetails | None]:
     """Read jobs by id and name, of so many in the queue. Raises SlurmError.
 
-    Jobs that slurmctld no longer knows are left out. A job's name can be any text. It is cut off before the line is
+    Jobs that slurmctld no longer knows are left out, and of many jobs those that a slow slurmctld does not show in a
+    command's time limit. A job's name can be any text. It is cut off before the line is
     searched; a job of which another text imitates the line is asked for alone. None stands for a job that cannot be
     read even so: its own texts imitate its line.
     """
     if not names:
         return {}
     if len(names) <= _SHOWN_ONE_BY_ONE * queued:
-        return _one_by_one(commands, names)
+        return _one_by_one(commands, names, pace)
     found = _details_in(commands.run("scontrol", "--oneliner", "--all", "show", "job"), names)
     # The whole queue has texts of all users, and any may imitate a line. What that can spoil is asked for again.
     doubtful = {job_id: name for job_id, name in names.items() if job_id not in found or found[job_id].is_split}
     certain: dict[int, RequestDetails | None] = {
         job_id: details for job_id, details in found.items() if job_id not in doubtful
     }
-    return certain | _one_by_one(commands, doubtful)
+    return certain | _one_by_one(commands, doubtful, pace)
 
 
-def _one_by_one(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails | None]:
-    """By a message for each job, in one process. Those that another of these jobs imitates get their own."""
-    if not names:
-        return {}
-    text = commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in names])
-    found: dict[int, RequestDetails | None] = {**_details_in(text, names)}
-    imitated = [job_id for job_id in names if job_id not in found and f"JobId={job_id} " in text]
-    if len(names) == 1:
-        return found or dict.fromkeys(imitated)
-    for job_id in imitated[:_MOST_ALONE]:
-        found |= _one_by_one(commands, {job_id: names[job_id]})
+def _one_by_one(
+    commands: Commands, names: Mapping[int, str], pace: JobsPerCommand
+) -> dict[int, RequestDetails | None]:
+    """By a message for each job. Those that another job of the same process imitates get their own."""
+    found: dict[int, RequestDetails | None] = {}
+    left, until_s = list(names), time.monotonic() + commands.timeout_s
+    while left and time.monotonic() < until_s:
+        part, left = left[: pace.most], left[pace.most :]
+        text = _shown(commands, part, pace)
+        found |= _details_in(text, {job_id: names[job_id] for job_id in part})
+        imitated = [job_id for job_id in part if job_id not in found and f"JobId={job_id} " in text]
+        if len(names) == 1:
+            return found or dict.fromkeys(imitated)
+        for job_id in imitated[:_MOST_ALONE]:
+            found |= _one_by_one(commands, {job_id: names[job_id]}, pace)
     return found
+
+
+def _shown(commands: Commands, job_ids: Sequence[int], pace: JobsPerCommand) -> str:
+    began_s = time.monotonic()
+    try:
+        return commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in job_ids])
+    finally:
+        pace.took(len(job_ids), time.monotonic() - began_s, commands.timeout_s)
 
 
 def _details_in(text: str, names: Mapping[int, str]) -> dict[int, RequestDetails]:

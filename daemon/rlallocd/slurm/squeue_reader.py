@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.pace import BackOff
+from rlallocd.slurm.pace import BackOff, JobsPerCommand
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob, UpdateRefused
@@ -66,6 +66,7 @@ class SqueueReader:
         self._json_until_s: float | None = None
         self._seen: dict[str, _Seen] = {}
         self._queued = 0
+        self._jobs_per_command = JobsPerCommand()
         self._jobs: tuple[JobRecord, ...] = ()
         self._details: dict[str, RequestDetails] = {}
         self._put_off: dict[str, _PutOff] = {}
@@ -146,7 +147,9 @@ class SqueueReader:
 
     def _read_details(self, rows: Sequence[Row]) -> None:
         """Read what columns leave out, for jobs that rlalloc may change."""
-        found = request_details(self._commands, {row.job_id: row.name for row in rows}, self._queued)
+        found = request_details(
+            self._commands, {row.job_id: row.name for row in rows}, self._queued, self._jobs_per_command
+        )
         for row in rows:
             if (details := found.get(row.job_id)) is not None:
                 self._details[row.request_key] = details
