@@ -3,7 +3,7 @@
 Memory is in MiB and durations are in seconds, as in Slurm.
 """
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
@@ -42,6 +42,10 @@ class ChosenType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+_Count = Annotated[int, msgspec.Meta(le=2**53)]
+"""A stored number beyond that is unreadable: no answer to a user could hold it (earlier versions stored some)."""
+
+
 class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A size for a job in absolute terms: either the one submitted or the one decided.
 
@@ -49,12 +53,12 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     was chosen for it; None where it keeps what it asked for, be that a type or none.
     """
 
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: int
-    cpus_per_task: int
-    mem_mib_per_node: int
-    time_limit_s: int
+    nodes: _Count
+    gpus_per_node: _Count
+    tasks_per_node: _Count
+    cpus_per_task: _Count
+    mem_mib_per_node: _Count
+    time_limit_s: _Count
     gpu_type: ChosenType | None = None
 
     @property

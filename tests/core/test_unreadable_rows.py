@@ -16,6 +16,7 @@ GOOD = msgspec.structs.replace(DECISION, id="d2", job_id=8)
 UNKNOWN_FIELD = '{"nodes":1,"gpus_per_node":4,"tasks_per_node":1,"cpus_per_task":2,"mem_mib_per_node":3,"tpus":1}'
 FAULTS = {
     "unknown field": ("request", UNKNOWN_FIELD),
+    "a number of too many digits": ("request", UNKNOWN_FIELD.replace('3,"tpus":1', "9" * 25)),
     "missing field": ("request", '{"nodes":1}'),
     "not a number": ("shares", "[NaN,0.5,0.5]"),
     "no JSON": ("bounds", "{"),
