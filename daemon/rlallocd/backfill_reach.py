@@ -28,15 +28,16 @@ class BackfillReach:
         self._order = order
         self._rules = rules
         self._last: dict[_Key, Rank] = {}
-        self._first_waiting: dict[str, Rank] = {}
         tried = [job for job in jobs if _is_tried(job, now_s)]
-        ranked = ((order.rank(job, name), name, job) for job in tried for name in job.partition.split(","))
+        ranked = [(order.rank(job, name), name, job) for job in tried for name in job.partition.split(",")]
         queue = sorted(ranked, key=itemgetter(0, 1))
         self._go_through(queue)
-        for rank, name, job in queue if self._last else ():
+        self._first_waiting: dict[str, Rank] = {
+            name: rank
+            for rank, name, job in (reversed(queue) if self._last else ())
             # slurmctld's schedule() goes on behind a job that waits for named nodes or in a reservation.
-            if job.reason in _ENDS_THE_PASS and not (job.required_nodes or job.reservation):
-                self._first_waiting.setdefault(name, rank)
+            if job.reason in _ENDS_THE_PASS and not (job.required_nodes or job.reservation)
+        }
 
     def reaches(self, job: JobRecord) -> bool:
         """Whether Slurm would start a job if there were room; the job need not be in the queue yet."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.devices import Device
-from rlalloc.pool import CPUS, MEM_MIB, FloatArray, Pool
+from rlalloc.pool import CPUS, DEVICES, MEM_MIB, FloatArray, Pool
 from rlallocd.known_run_times import KnownRunTimes
 from rlallocd.node_demands import names_in
 from rlallocd.node_pools import NodePools, column_of
@@ -65,14 +65,12 @@ class Holdings:
         if but is not None:
             counts &= ~but[self._job]
         rows = np.flatnonzero(counts)
-        of_job, held = self._job[rows], self._held[rows]
-        devices, cpus = held[np.arange(len(rows)), column[self._node[rows]]], held[:, CPUS]
+        of_job, kind = self._job[rows], DEVICES if pool.column is None else column[self._node[rows]]
+        devices, cpus, mem_mib = (self._held[rows, each] for each in (kind, CPUS, MEM_MIB))
         if pool.threads is not None:
             cpus = cpus / pool.threads[pool.places.searchsorted(self._node[rows])]
-        parts = [
-            np.bincount(of_job, weights=each, minlength=len(self.jobs)) for each in (devices, cpus, held[:, MEM_MIB])
-        ]
-        jobs = np.unique(of_job)
+        parts = [np.bincount(of_job, weights=each, minlength=len(self.jobs)) for each in (devices, cpus, mem_mib)]
+        jobs = np.flatnonzero(np.bincount(of_job))
         return jobs, np.column_stack(parts).astype(np.float64)[jobs]
 
     @cached_property

@@ -1,8 +1,9 @@
 """The nodes of one snapshot as pools: which ones each job may use, with what of it, and whether a size fits there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,8 +18,12 @@ from rlalloc.sockets import Sockets
 from rlallocd.node_demands import names_in, open_to
 from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 
-Asked = tuple[Device, str, str, NodeNeeds]
-"""All that decides which nodes of a partition a job may use."""
+Asked = tuple[bool, str, str, str, NodeNeeds]
+"""All that decides which nodes of a partition a job may use: devices, features, excluded nodes and other needs."""
+asked_by: Final[Callable[[JobRecord], Asked]] = attrgetter(
+    "is_shard", "gpu_type", "features", "excluded_nodes", "needs"
+)
+"""Jobs of a partition for which this is the same share a pool."""
 _Held = tuple[str, Asked, tuple[int, int, int, int], frozenset[str], frozenset[str]]
 """Partitions, what is asked of a node and of how many, and the nodes that are named and those that do not count."""
 
@@ -114,7 +119,7 @@ class NodePools:
         """
         key = partition, asked_by(job)
         if key not in self._known:
-            self._known[key] = self._pool(partition, *key[1])
+            self._known[key] = self._pool(partition, job.device, job.features, job.excluded_nodes, job.needs)
         return self._known[key]
 
     def devices_of(self, pool: NodePool) -> FloatArray:
@@ -227,11 +232,6 @@ def _free_part(node: NodeRecord) -> NodeRecord:
         mem_mib_used=0,
         devices=tuple(devices),
     )
-
-
-def asked_by(job: JobRecord) -> Asked:
-    """Jobs of a partition for which this is the same share a pool."""
-    return job.device, job.features, job.excluded_nodes, job.needs
 
 
 def column_of(number: int) -> int:

@@ -56,8 +56,11 @@ class WaitingJobs:
     ) -> None:
         self._pools = pools
         self._order = order
-        self.jobs = tuple(sorted((job for job in jobs if waits(job, now_s)), key=order.rank))
-        self._ranks = [order.rank(job) for job in self.jobs]
+        waiting = [job for job in jobs if waits(job, now_s)]
+        ranks = [order.rank(job) for job in waiting]
+        by_rank = sorted(range(len(ranks)), key=ranks.__getitem__)
+        self.jobs = tuple([waiting[number] for number in by_rank])
+        self._ranks = [ranks[number] for number in by_rank]
         self._devices = np.array([job.gpus for job in self.jobs], dtype=np.float64)
         self._tasks = np.array([job.waiting_tasks for job in self.jobs], dtype=np.int64)
         self._rows = np.minimum(self._tasks, _ROWS_OF_AN_ARRAY)
@@ -109,9 +112,10 @@ class WaitingJobs:
         found = []
         for job in jobs:
             key = job.partition, asked_by(job)
-            if key not in known:
-                known[key] = self._group_of(job, groups)
-            found.append(known[key])
+            group = known.get(key)
+            if group is None:
+                group = known[key] = self._group_of(job, groups)
+            found.append(group)
         return found
 
     def _group_of(self, job: JobRecord, groups: dict[tuple[NodePool, ...], int]) -> int:

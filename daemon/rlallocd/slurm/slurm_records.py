@@ -60,7 +60,7 @@ class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
         return not self.reported or max(self.mem_mib_per_node, self.mem_mib_per_cpu, self.mem_mib_per_gpu) > 0
 
 
-class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
+class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What a job asks of its nodes beside a size; 0 and false ask for nothing.
 
     Its nodes have at least so many ``sockets``, ``cores`` a socket, ``threads`` a core, which it uses no more of, and
