@@ -111,23 +111,10 @@ class Resized(NamedTuple):
     gain: float
 
 
-def first_shares(
-    answer: Shares,
-    allocation: Allocation,
-    request: Allocation,
-    bounds: Bounds,
-    left: FloatArray,
-    allocate: Allocate,
-) -> Shares:
-    """What a new job gets of a policy's ``answer``, which means ``allocation``: all of it if that starts now.
-
-    Else it waits (``while_it_waits``). ``left`` (nodes, 3) is what the jobs before it leave free.
-    """
-    return answer if could_start(allocation, left) else while_it_waits(answer, request, bounds, allocate)
-
-
 def while_it_waits(answer: Shares, request: Allocation, bounds: Bounds, allocate: Allocate) -> Shares:
-    """The GPUs of the request, in the CPUs and memory of the answer where these make no job wait longer.
+    """What a new job gets of a policy's ``answer`` that does not start now.
+
+    That is the GPUs of the request, in the CPUs and memory of the answer where these make no job wait longer.
 
     With more of them it could wait for nodes that its request does not need. With so few CPUs that its time limit has
     to grow it loses its place in a gap that backfill fills: then it keeps the CPUs of its request.

@@ -67,6 +67,7 @@ class Stock:
         """``free`` has the columns named above, shape (nodes, 3 or more); it is not changed."""
         self._free = free.copy()
         self._left: dict[int, tuple[Pool, FloatArray]] = {}
+        self._full: set[tuple[Pool, int, int, int, int]] = set()
 
     def left(self, pool: Pool) -> FloatArray:
         """What the nodes of a pool have left for its jobs, shape (nodes, 3)."""
@@ -76,19 +77,27 @@ class Stock:
             known = self._left[id(pool)] = pool, pool.open(self._free)
         return known[1]
 
+    def has_room(self, pool: Pool, size: Allocation) -> bool:
+        """Whether a job of ``pool`` could start; where there is no room there will be none, as jobs only take."""
+        key = pool, size.nodes, *_of_node(size)
+        if key not in self._full and not could_start(size, self.left(pool)):
+            self._full.add(key)
+        return key not in self._full
+
     def take(self, pool: Pool, size: Allocation) -> IntArray:
         """Place a job of ``pool`` on the fullest of its nodes; return their places, none if they have no room."""
+        if not self.has_room(pool, size):
+            return pool.places[:0]
         left = self.left(pool)
         nodes = nodes_for(left, size)
         places = pool.places[nodes]
-        if len(nodes):
-            column = DEVICES if pool.column is None else pool.column[nodes]
-            self._free[places, column] -= size.gpus_per_node
-            self._free[places, CPUS] -= size.cpus_per_node * (1.0 if pool.threads is None else pool.threads[nodes])
-            self._free[places, MEM_MIB] -= size.mem_mib_per_node
-            left = left.copy()  # whoever has asked for it keeps it as it was
-            left[nodes] -= _of_node(size)
-            self._left = {id(pool): (pool, left)}
+        column = DEVICES if pool.column is None else pool.column[nodes]
+        self._free[places, column] -= size.gpus_per_node
+        self._free[places, CPUS] -= size.cpus_per_node * (1.0 if pool.threads is None else pool.threads[nodes])
+        self._free[places, MEM_MIB] -= size.mem_mib_per_node
+        left = left.copy()  # whoever has asked for it keeps it as it was
+        left[nodes] -= _of_node(size)
+        self._left = {id(pool): (pool, left)}
         return places
 
 

@@ -5,16 +5,14 @@ The rules are those of ``rlalloc.late_decisions``; a pass decides the job again 
 
 from collections import Counter
 from functools import partial
-from typing import Final
 
 import msgspec
-import numpy as np
 
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.late_decisions import DEPTH, first_shares
-from rlalloc.pool import FloatArray, Stock, could_start
+from rlalloc.late_decisions import DEPTH, while_it_waits
+from rlalloc.pool import Stock
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate
@@ -23,9 +21,6 @@ from rlallocd.node_access import Access
 from rlallocd.node_pools import NodePool
 from rlallocd.request_sizes import Skipped, size_of
 from rlallocd.slurm import JobRecord
-
-_NOTHING: Final[FloatArray] = np.zeros((0, 3))
-"""What is left for a job that Slurm would not try to start."""
 
 
 class FirstSizes:
@@ -51,9 +46,9 @@ class FirstSizes:
         self._place_those_ahead_of(candidate.job, access)
         pool = self._views.pool(access)
         is_tried = self._views.backfill.reaches(candidate.job)
-        left = self._stock.left(pool) if is_tried else _NOTHING
+        starts = is_tried and self._stock.has_room(pool, allocation)
         allocate = partial(_allocate, job, access.pool.shape)
-        shares = first_shares(answer, allocation, job.request, job.bounds, left, allocate)
+        shares = answer if starts else while_it_waits(answer, job.request, job.bounds, allocate)
         waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)
         as_answered = shares == answer or (waits_as_answered and allocation.gpus == job.request.gpus)
         taken = allocation if as_answered else job.request
@@ -66,7 +61,7 @@ class FirstSizes:
         self._place_those_ahead_of(candidate.job, access)
         pool = self._views.pool(access)
         is_tried = self._views.backfill.reaches(candidate.job)
-        if not is_tried or not could_start(allocation, self._stock.left(pool)):
+        if not is_tried or not self._stock.has_room(pool, allocation):
             return False
         self._stock.take(pool, allocation)
         return True

@@ -22,7 +22,7 @@ from rlalloc.job import Allocation, JobView
 from rlalloc.late_decisions import DEPTH, LateRules, PoolNow, Waiting, decide_pass, shared_devices
 from rlalloc.messages import PolicyAnswer
 from rlalloc.observation import EncodedQuestion, encode
-from rlalloc.pool import Stock, could_start
+from rlalloc.pool import Stock
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView
 from rlallocd.agent_client import AgentClient
@@ -218,8 +218,8 @@ class _Pass:
         size = msgspec.structs.replace(size, gpu_type=self._history(place).size.gpu_type)
         least = allocation_for(smallest(seen, view), seen.request, seen.bounds, view.shape, lambda _: 1.0)
         # The pass only takes from the stock: a job without room now is not asked about, and needs no types.
-        left = self._stock.left(self._views.pool(self._access[place]))
-        if size.gpu_type is None and could_start(least, left):
+        starts = self._stock.has_room(self._views.pool(self._access[place]), least)
+        if size.gpu_type is None and starts:
             self._on_types[place] = self._types.of(self._candidates[job.job_id], self._access[place])
         within_s = starts_within_s(job, self._snapshot.taken_s)
         return Waiting(

@@ -20,10 +20,10 @@ from rlalloc.late_decisions import (
     Resized,
     Waiting,
     decide_pass,
-    first_shares,
     gain_of,
+    while_it_waits,
 )
-from rlalloc.pool import Pool, Stock, without
+from rlalloc.pool import Pool, Stock, could_start, without
 from rlalloc.pool_reservations import FreeGpus
 from rlalloc.view import ClusterView, FloatArray, mean_as_requested_s
 
@@ -190,8 +190,8 @@ def first(answer: Shares, allocation: Allocation, free: int, *, slower_below: fl
     def allocate(shares: Shares) -> Allocation:
         return allocation_for(shares, request, bounds, SHAPE, lambda given: 1.0 + (given.cpus_per_gpu < slower_below))
 
-    left = cluster(free).free
-    return first_shares(answer, allocation, request, bounds, left, allocate), shares_of(request, bounds)
+    starts = could_start(allocation, cluster(free).free)
+    return answer if starts else while_it_waits(answer, request, bounds, allocate), shares_of(request, bounds)
 
 
 def test_a_new_job_gets_the_answer_if_it_starts_and_else_waits_with_the_gpus_that_it_asked_for() -> None:

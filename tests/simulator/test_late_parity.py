@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import smallest
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.late_decisions import LateRules, PoolNow, Waiting, decide_pass, first_shares, shared_devices
-from rlalloc.pool import FloatArray, Pool, Stock
+from rlalloc.late_decisions import LateRules, PoolNow, Waiting, decide_pass, shared_devices, while_it_waits
+from rlalloc.pool import FloatArray, Pool, Stock, could_start
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine import NodeFailure, NodeKind, PartitionKind, SimulatedSite, Simulator, SubmittedJob
@@ -191,6 +191,7 @@ def test_a_compiled_pass_shows_and_decides_what_one_in_python_does(
             answer = answers(job_view(made, number, one), view)
             left = InPython(made, jobs).left_for(number)
             meant = functools.partial(allocation, one=one, view=view)
-            shares = first_shares(answer, meant(answer), one.request, one.bounds, left, meant)
+            starts = could_start(meant(answer), left)
+            shares = answer if starts else while_it_waits(answer, one.request, one.bounds, meant)
             assert late.first_answer(number, view, answer) == shares
             decide(made, number, one, view, shares)
