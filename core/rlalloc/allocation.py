@@ -49,6 +49,7 @@ def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeSha
     return msgspec.structs.replace(sized, time_limit_s=request.time_limit_s)
 
 
+@functools.lru_cache(maxsize=8192)
 def without_limit(size: Allocation) -> Allocation:
     """The size without its time limit: many jobs then share one computation."""
     return msgspec.structs.replace(size, time_limit_s=0)
@@ -81,6 +82,11 @@ def gpus_for(share: float, bounds: Bounds) -> int:
 
 def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
     """Return the shares that lead to ``allocation``, 1 where a range is a single point, and the fullest urgency."""
+    return _shares_of(without_limit(allocation), bounds)
+
+
+@functools.lru_cache(maxsize=8192)
+def _shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
     return Shares(
         gpu=share_in(allocation.gpus, bounds.gpus),
         cpu=share_in(allocation.cpus_per_gpu, bounds.cpus_per_gpu),

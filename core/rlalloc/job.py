@@ -46,7 +46,7 @@ _Count = Annotated[int, msgspec.Meta(le=2**53)]
 """A stored number beyond that is unreadable: no answer to a user could hold it (earlier versions stored some)."""
 
 
-class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, cache_hash=True):
     """A size for a job in absolute terms: either the one submitted or the one decided.
 
     All nodes of a job are alike: the same GPUs, tasks, CPUs and memory on each. ``gpu_type`` is the type of GPU that
@@ -101,7 +101,7 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         )
 
 
-class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """The least and the most that a job may get of something, and who said so."""
 
     minimum: float
@@ -110,7 +110,7 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     maximum_from: str
 
 
-class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """What a job may get.
 
     ``gpu_counts`` are the workable totals of GPUs inside the ``gpus`` range, ascending, never empty.
@@ -131,7 +131,7 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sockets: str = ""
 
 
-class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True, cache_hash=True):
     """What a policy answers: numbers in [0, 1].
 
     ``gpu``, ``cpu``, ``mem`` say where between its bounds each resource lies, on a log scale. ``urgency`` is the

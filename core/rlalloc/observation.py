@@ -319,8 +319,7 @@ def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS
     shared = _shared(job, view, objective)
     now = _Moment(job, view, max(1.0, float(view.totals[0])), shared.requested_s)
     features = shared.features.copy()
-    most = LARGEST_FEATURE
-    features[_OF_THE_MOMENT] = [min(most, max(-most, feature.value(now))) for feature in _MOMENT]
+    features[_OF_THE_MOMENT] = _clipped([feature.value(now) for feature in _MOMENT])
     return EncodedQuestion(features, dict(shared.answers))
 
 
@@ -403,6 +402,7 @@ def _nodes_values(view: ClusterView) -> tuple[float, ...]:
 
 
 _OF_THE_MOMENT: Final = slice(len(_REQUEST), len(_REQUEST) + len(_MOMENT))
+_OF_THE_RUN: Final = slice(_OF_THE_MOMENT.stop + len(_NODES), len(DECLARED) - len(_WEIGHTS))
 
 
 class _Shared(NamedTuple):
@@ -429,24 +429,32 @@ def _found(offer: Offer, objective: Weights) -> _Shared:
     view, requested_s = offer.view, max(1.0, offer.as_requested_s)
     now = _Moment(offer.job, view, max(1.0, float(view.totals[0])), requested_s)
     there, as_requested = offer.there, view.sizes_there((offer.kind.request,))
+    features = _of_its_kind(offer, objective).copy()
     sizes = (
         _Size(there.wait_s[0], offer.run_s[0], requested_s, there.dominant[0]),
         _Size(as_requested.wait_s[0], offer.as_requested_s, requested_s, as_requested.dominant[0]),
         _Size(there.wait_s[-1], offer.run_s[-1], requested_s, there.dominant[-1]),
     )
-    features = [
-        *_request_values(offer.job.job_class, offer.kind),
-        *[0.0] * len(_MOMENT),
-        *_nodes_values(view),
-        *[feature.value(now) for feature in _RUN],
-        *[feature.value(size) for size in sizes for feature in _SIZE],
-        *_weight_values(objective),
-    ]
-    return _Shared(requested_s, _clipped(features), answers(SERVED_HEURISTICS, offer))
+    of_the_run = [*[feature.value(now) for feature in _RUN], *[one.value(size) for size in sizes for one in _SIZE]]
+    features[_OF_THE_RUN] = _clipped(of_the_run)
+    return _Shared(requested_s, features, answers(SERVED_HEURISTICS, offer))
 
 
-def _clipped(values: Sequence[float]) -> FloatArray:
-    features = np.array(values, dtype=np.float32)
-    np.maximum(features, -LARGEST_FEATURE, out=features)
-    np.minimum(features, LARGEST_FEATURE, out=features)
-    return features
+def _of_its_kind(offer: Offer, objective: Weights) -> FloatArray:
+    """The features of all jobs of this class and kind, with zeros for those of the run and the moment; kept, too."""
+    view, key = offer.view, (offer.job.job_class, offer.kind, objective)
+    if key not in view.encoded:
+        values = [
+            *_request_values(offer.job.job_class, offer.kind),
+            *[0.0] * len(_MOMENT),
+            *_nodes_values(view),
+            *[0.0] * (len(_RUN) + len(_SIZES) * len(_SIZE)),
+            *_weight_values(objective),
+        ]
+        view.encoded[key] = np.array(_clipped(values), dtype=np.float32)
+    return cast(FloatArray, view.encoded[key])
+
+
+def _clipped(values: Sequence[float]) -> list[float]:
+    most = LARGEST_FEATURE
+    return [min(most, max(-most, value)) for value in values]

@@ -28,7 +28,7 @@ from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped
-from rlallocd.slurm import GpuDefaults, JobRecord, RequestFields
+from rlallocd.slurm import GpuDefaults, JobRecord, NodeNeeds, RequestFields
 from rlallocd.waiting_jobs import waits
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
@@ -174,15 +174,8 @@ def job_view(
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
-        if views.has_its_nodes_alone(job):
-            bounds = with_whole_nodes(bounds, request, cluster.shape)
-        elif candidate.asks_for_memory:
-            bounds = with_least_memory(bounds, request, cluster.shape)
-        bounds = with_least_cpus(bounds, request, cluster.shape)
-        if job.needs.few_switches:
-            bounds = with_few_switches(bounds, request, cluster.shape)
-        if job.needs.near_gpus:  # after all that may raise its minimum of CPUs
-            bounds = with_near_gpus(bounds, request, cluster.shape)
+        terms = views.has_its_nodes_alone(job), candidate.asks_for_memory, job.needs
+        bounds = _workable(bounds, without_limit(request), cluster.shape, *terms)
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
     if parts := views.pools.told_of_sockets(job):
@@ -230,6 +223,28 @@ def _bounds(
     """What rule and script allow; kept, too. Raises DirectiveError."""
     bounds = bounds_for(request, directives, site, shape, most, consent)
     return with_declared_least(bounds, request, directives, shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _workable(
+    bounds: Bounds,
+    request: Allocation,
+    shape: NodeShape,
+    has_its_nodes_alone: bool,  # noqa: FBT001 (lru_cache hashes it like the others)
+    asks_for_memory: bool,  # noqa: FBT001
+    needs: NodeNeeds,
+) -> Bounds:
+    """The bounds without the counts that the rest of the request leaves out; kept, too. Raises DirectiveError."""
+    if has_its_nodes_alone:
+        bounds = with_whole_nodes(bounds, request, shape)
+    elif asks_for_memory:
+        bounds = with_least_memory(bounds, request, shape)
+    bounds = with_least_cpus(bounds, request, shape)
+    if needs.few_switches:
+        bounds = with_few_switches(bounds, request, shape)
+    if needs.near_gpus:  # after all that may raise its minimum of CPUs
+        bounds = with_near_gpus(bounds, request, shape)
+    return bounds
 
 
 def _consent(tag: Tag, request: Allocation, directives: Directives, config: Config) -> Consent:

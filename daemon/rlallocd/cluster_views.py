@@ -73,6 +73,7 @@ class ClusterViews:
         self._pool_of: dict[Access, Pool] = {}
         self._whole: dict[Access, ClusterView] = {}
         self._seen: dict[tuple[Access, int, int], ClusterView] = {}
+        self._gpu_defaults: dict[str, tuple[GpuDefaults, ...]] = {}
 
     def for_job(self, job: JobRecord) -> ClusterView:
         """The view of the nodes that a job may use, from its place in the queue.
@@ -172,16 +173,20 @@ class ClusterViews:
 
     def has_its_nodes_alone(self, job: JobRecord) -> bool:
         """Whether one of a job's partitions gives each job whole nodes, whatever it asks for."""
-        return any(partition.whole_nodes for partition in self._partitions_of(job))
+        return any(partition.whole_nodes for partition in self._partitions_of(job.partition))
 
     def gpu_defaults_for(self, job: JobRecord) -> tuple[GpuDefaults, ...]:
         """What Slurm gives a job for each GPU by default: for each of its partitions, in the order of its request."""
-        of_site, of = self._facts.gpu_defaults, {each.name: each.gpu_defaults for each in self._partitions_of(job)}
-        return tuple(of.get(name, of_site).before(of_site) for name in job.partition.split(","))
+        if job.partition not in self._gpu_defaults:
+            of_site = self._facts.gpu_defaults
+            of = {each.name: each.gpu_defaults for each in self._partitions_of(job.partition)}
+            found = tuple(of.get(name, of_site).before(of_site) for name in job.partition.split(","))
+            self._gpu_defaults[job.partition] = found
+        return self._gpu_defaults[job.partition]
 
-    def _partitions_of(self, job: JobRecord) -> list[PartitionRecord]:
+    def _partitions_of(self, names: str) -> list[PartitionRecord]:
         known = self._facts.partitions
-        return [known[name] for name in job.partition.split(",") if name in known]
+        return [known[name] for name in names.split(",") if name in known]
 
     def user_running_gpus(self, user: str) -> int:
         """Whole GPUs that a user's jobs hold, in all partitions."""

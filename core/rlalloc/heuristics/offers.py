@@ -45,6 +45,8 @@ class Offer:
         self.view = view
         self.kind: Kind = _kept_kind(without_limit(job.request), job.bounds, view.shape)
         self.counts = self.kind.lean.counts
+        self.places: dict[Callable[[Offer], int], int] = {}
+        """Of the sizes that heuristics have chosen so far: some choose what another one does."""
 
     @cached_property
     def as_requested_s(self) -> float:
@@ -94,7 +96,11 @@ class OfSizes:
 
     def place(self, offer: Offer) -> int:
         """Return the place of the size."""
-        return self.choose(offer) if len(offer.counts) > 1 else 0
+        if len(offer.counts) == 1:
+            return 0
+        if self.choose not in offer.places:
+            offer.places[self.choose] = self.choose(offer)
+        return offer.places[self.choose]
 
     def sizes(self, offer: Offer) -> Sizes:
         """Return the sizes that it chooses among."""

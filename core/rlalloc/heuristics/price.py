@@ -101,7 +101,7 @@ def of_least_cost_by_order(offer: Offer) -> int:
 
     Small sizes pay where a long job holds up all that came after it.
     """
-    return of_least_cost(offer) if offer.view.urgency_counts else of_least_steep_cost(offer)
+    return price_ef.place(offer) if offer.view.urgency_counts else steep_price.place(offer)
 
 
 def of_least_cost_capped(offer: Offer) -> int:
@@ -110,7 +110,7 @@ def of_least_cost_capped(offer: Offer) -> int:
     A price knows of jobs that wait. That many run says too that many will come, on a site that is always as busy; on
     one that will soon be empty it says nothing.
     """
-    return min(of_least_cost_by_order(offer), offer.at_most(EQUAL_PARTS * equal_part(offer.view)))
+    return min(price_by_order.place(offer), offer.at_most(EQUAL_PARTS * equal_part(offer.view)))
 
 
 def of_earliest_finish(offer: Offer) -> int:
