@@ -45,7 +45,7 @@ def longer_limit_s(requested_s: int, slowdown: float) -> int:
 
 def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
     """Likewise, with the time limit of the request."""
-    sized = _size_for(shares, without_limit(request), bounds, shape)
+    sized = _size_for(shares.gpu, shares.cpu, shares.mem, without_limit(request), bounds, shape)
     return msgspec.structs.replace(sized, time_limit_s=request.time_limit_s)
 
 
@@ -56,13 +56,15 @@ def without_limit(size: Allocation) -> Allocation:
 
 
 @functools.lru_cache(maxsize=8192)
-def _size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
+def _size_for(
+    gpu: float, cpu: float, mem: float, request: Allocation, bounds: Bounds, shape: NodeShape
+) -> Allocation:
     """Kept, for heuristics, encoding and decision ask for the same."""
-    gpus = gpus_for(shares.gpu, bounds)
+    gpus = gpus_for(gpu, bounds)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
-    cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, request.cpus_per_gpu, gpus_per_node))
-    of_gpus_mib = _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, request.mem_mib_per_gpu, gpus_per_node)
+    cpus_per_node = min(shape.cpus, _of_node(cpu, bounds.cpus_per_gpu, 1, request.cpus_per_gpu, gpus_per_node))
+    of_gpus_mib = _of_node(mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, request.mem_mib_per_gpu, gpus_per_node)
     mem_mib = min(shape.mem_mib, max(of_gpus_mib, _ceil(bounds.mem_mib_per_node)))
     return Allocation(
         nodes=nodes,

@@ -69,9 +69,12 @@ class FirstSizes:
     def _place_those_ahead_of(self, job: JobRecord, access: Access) -> None:
         """Let each job start that waits ahead for the same nodes and has room, once."""
         waiting = self._views.waiting
-        place, _ = waiting.place_of(job)
         ahead = waiting.competing_for(access.pool).places[:DEPTH]
-        first, end = self._reached[access.pool], int(ahead.searchsorted(place))
+        first = self._reached[access.pool]
+        if first == len(ahead):
+            return
+        place, _ = waiting.place_of(job)
+        end = int(ahead.searchsorted(place))
         for other in ahead[first:end].tolist():
             if other not in self._placed:
                 self._placed.add(other)

@@ -66,7 +66,7 @@ class Holdings:
             counts &= ~but[self._job]
         rows = np.flatnonzero(counts)
         of_job, kind = self._job[rows], DEVICES if pool.column is None else column[self._node[rows]]
-        devices, cpus, mem_mib = (self._held[rows, each] for each in (kind, CPUS, MEM_MIB))
+        devices, cpus, mem_mib = self._held[rows, kind], self._held[:, CPUS][rows], self._held[:, MEM_MIB][rows]
         if pool.threads is not None:
             cpus = cpus / pool.threads[pool.places.searchsorted(self._node[rows])]
         parts = [np.bincount(of_job, weights=each, minlength=len(self.jobs)) for each in (devices, cpus, mem_mib)]
@@ -111,7 +111,7 @@ class Holdings:
         of_all = np.array([(job.gpus, job.cpus, job.mem_mib) for job in self.jobs], dtype=np.float64).reshape(-1, 3)
         gpus, cpus, mem_mib = (of_all / np.maximum(1, nodes)[:, None])[self._job].T
         kinds = np.array(device, dtype=np.int64)[self._job], np.array(layout, dtype=np.int64)[self._node]
-        held = np.asarray(held_with_one[kinds] * gpus[:, None])
+        held = np.asfortranarray(held_with_one[kinds] * gpus[:, None])  # columns are read one by one
         held[:, CPUS], held[:, MEM_MIB] = cpus, mem_mib
         return held
 

@@ -3,6 +3,7 @@
 Many jobs ask for the same on the same nodes: what does not depend on a job's run time and time limit is kept.
 """
 
+import bisect
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class Offer:
 
     def at_most(self, gpus: float) -> int:
         """The place of the largest size up to so many GPUs; the smallest where there is none."""
-        return max(0, sum(count <= gpus for count in self.counts) - 1)
+        return max(0, bisect.bisect_right(self.counts, gpus) - 1)
 
 
 @dataclass(frozen=True)
