@@ -208,7 +208,7 @@ do
    local LIMITED_BY = {"qos", "partition", "account"} -- slurmctld checks the limits of these
    local NOTE = "rlalloc-decision:" -- as in rlallocd.job_tag
    local REFUSAL = "rlalloc: job %.0f was changed by rlalloc, so Slurm would not check the limits of another QOS, "
-      .. "partition or account: cancel it and submit it again"
+      .. "partition or account: cancel it and submit it again, or have it moved by root or SlurmUser"
 
    --- Whether slurmctld runs as this user: then it is SlurmUser.
    local function is_slurm_user(uid)

@@ -746,6 +746,7 @@ def test_a_changed_job_cannot_be_moved_past_limits(interpreter: str, tmp_path: P
     assert said.startswith(
         "user rlalloc: job 7 was changed by rlalloc, so Slurm would not check the limits of another"
     )
+    assert said.endswith(": cancel it and submit it again, or have it moved by root or SlurmUser")
     assert answer == "2050"
 
 
