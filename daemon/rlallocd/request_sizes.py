@@ -98,6 +98,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "tasks-per-socket": "a job whose tasks are bound to sockets, cores or boards (--ntasks-per-socket, or "
     "CR_ONE_TASK_PER_CORE in slurm.conf)",
     "other-gres": "a job that asks for other GRES beside its GPUs",
+    "burst-buffer": "a job with a burst buffer (--bb, #BB, #DW), which is set up for the size that it asks for",
     "core-spec": "a job that leaves cores of its nodes to the system (--core-spec, --thread-spec)",
     "several-gpu-types": "a job that asks for several types of GPUs",
     "typed-shards": "a job that asks for shards of a type of GPU (--gres=shard:a100:2)",
@@ -137,6 +138,7 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
         "overcommit": asked.reported and not asked.cpus_per_tres and asked.min_cpus < job.tasks,
         "tasks-per-socket": asked.tasks_per_part > 0,
         "other-gres": tres.has_other_gres,
+        "burst-buffer": job.needs.burst_buffer,
         "core-spec": job.needs.spares_cores,
         "several-gpu-types": tres.has_several_types,
         "typed-shards": job.is_shard and bool(job.gpu_type),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rlalloc.job import Shares
-from rlalloc_testbed import Installation, install, start_site
+from rlalloc_testbed import USER, Installation, install, start_site
 from slurm_testbed import Partition
 
 from .scripted_agent import agent_that_answers
@@ -61,3 +61,20 @@ def test_an_exclusive_job_among_jobs_that_share_by_force_keeps_its_size(smallest
     smallest.site.wait_for_states([exclusive, shares], {"COMPLETED"})
     assert "gres/gpu=8" in smallest.job(exclusive)["TRES"]
     assert "gres/gpu=1" in smallest.job(shares)["TRES"]
+
+
+def test_a_job_with_a_burst_buffer_keeps_its_size(smallest: Installation) -> None:
+    """Slurm takes --bb on a site without burst buffers, too."""
+    job_id = smallest.submit(LLM, "-N1", "--gres=gpu:2", "-c2", "--mem=4000", "--bb=capacity=1G")
+    assert smallest.decision(job_id).skip_code == "burst-buffer"
+    smallest.site.wait_for_states([job_id], {"COMPLETED"})
+    assert "gres/gpu=2" in smallest.job(job_id)["TRES"]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"), [("--x11=batch", "unrecognized option"), ("--reboot", "only allowed for")]
+)
+def test_what_no_user_can_submit_as_a_batch_job(smallest: Installation, option: str, why: str) -> None:
+    """22.05: X11 is for srun and salloc, which are never resized, and only administrators let nodes boot."""
+    words = ("sbatch", "--time=5", "--gres=gpu:1", option, "--wrap=true")
+    assert why in smallest.site.try_run(words, user=USER).error_output

@@ -183,6 +183,7 @@ def _needs(job: Mapping[str, Any]) -> NodeNeeds:
         near_gpus="GRES_ENFORCE_BIND" in flags or "GRES_BINDING_ENFORCED" in flags,  # 22.05, since 23.02
         spares_cores=any(0 < _number(job.get(name)) < _NO_SPEC for name in ("core_spec", "thread_spec")),
         few_switches=_number(job.get("required_switches")) > 0,
+        burst_buffer=bool(job.get("burst_buffer")),
     )
 
 

@@ -36,6 +36,7 @@ _SPARED: Final = re.compile(r" (?:Core|Thread)Spec=(\*|\d+) ")
 _TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S{1,20}) ")
 _CONTIGUOUS: Final = re.compile(r" Contiguous=(\d) ")
 _NEAR_GPUS: Final = " GresEnforceBind=Yes "
+_BURST_BUFFER: Final = " BurstBuffer="
 _SWITCHES: Final = re.compile(r" Switches=[1-9]\d*@")
 _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
@@ -179,4 +180,5 @@ def _needs(line: str, start: int) -> NodeNeeds:
         near_gpus=_NEAR_GPUS in f"{line} ",
         spares_cores=spared is not None and spared[1] not in ("*", "0"),
         few_switches=_SWITCHES.search(line, start) is not None,
+        burst_buffer=_BURST_BUFFER in line,
     )

@@ -66,7 +66,8 @@ class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     Its nodes have at least so many ``sockets``, ``cores`` a socket, ``threads`` a core, which it uses no more of, and
     MiB of temporary disk. ``contiguous``: they are in a row. ``near_gpus``: it gets only CPUs beside its GPUs
     (--gres-flags=enforce-binding). ``spares_cores``: it leaves some to the system (--core-spec, --thread-spec).
-    ``few_switches``: they are below few network switches (--switches; 22.05's JSON lacks it).
+    ``few_switches``: they are below few network switches (--switches; 22.05's JSON lacks it). ``burst_buffer``: fast
+    storage is set up for it (--bb, #BB, #DW).
     """
 
     sockets: int = 0
@@ -77,6 +78,7 @@ class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     near_gpus: bool = False
     spares_cores: bool = False
     few_switches: bool = False
+    burst_buffer: bool = False
 
     @property
     def parts(self) -> Sockets:
