@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from slurm_testbed.waiting import stretched
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 PROGRAMS = Path(sys.executable).parent
 USER = "llm-alice"
+_BACKEND = os.environ.get("RLALLOC_TEST_BACKEND", "auto")
 
 
 class Installation:
@@ -60,6 +62,7 @@ class Installation:
     def write_config(self, **changes: Any) -> None:
         """Write the configuration with these top-level keys changed."""
         self.settings |= changes
+        self.settings["slurm"] = {"backend": _BACKEND} | self.settings.get("slurm", {})
         self.settings["store"].setdefault("key_file", f"{self.site.directory}/journal.key")
         text = yaml.safe_dump(self.settings)
         parse_config(text, "the test's configuration")

@@ -17,7 +17,7 @@ from rlallocd.signals import Signals
 from rlallocd.slurm import SlurmUnavailable, UnexpectedAnswer
 from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.pyslurm_reader import PyslurmReader
+from rlallocd.slurm.pyslurm_reader import PyslurmReader, _Process
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import SqueueReader
 from slurm_testbed import wait_until
@@ -121,6 +121,14 @@ def wait_until_asked(tmp_path: Path) -> None:
     wait_until(lambda: (tmp_path / "slurmctld").read_text() == "asked", what="pyslurm asks slurmctld")
 
 
+def test_a_reader_that_is_dropped_ends_its_process(reader: PyslurmReader) -> None:
+    reader.nodes()
+    assert reader._process._running is not None
+    process = reader._process._running.process
+    reader._process = _Process(Commands(60))
+    assert process.returncode == -signal.SIGKILL
+
+
 def test_sigterm_ends_the_process_in_a_call_that_does_not_return(tmp_path: Path, reader: PyslurmReader) -> None:
     """As where all processes of a service get it: rlallocd goes on at once."""
     (tmp_path / "slurmctld").write_text("down")
@@ -137,6 +145,7 @@ def test_sigterm_to_rlallocd_alone_is_heard_when_the_calls_time_is_over(
     tmp_path: Path, reader: PyslurmReader
 ) -> None:
     """The signal ends no call, of pyslurm or of a command, but the call ends in slurm.command_timeout_s."""
+    reader.nodes()  # its process has started
     (tmp_path / "slurmctld").write_text("down")
     reader._process._commands.timeout_s = 2.0
 

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -77,11 +78,12 @@ class _Running(NamedTuple):
 
 
 class _Process:
-    """Asks the process with pyslurm. It ends with this one, whose end of the line is closed then."""
+    """Asks the process with pyslurm, which ends with this object or, if that is killed, with the program."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
         self._running: _Running | None = None
+        self._end: Callable[[], object]
 
     def ask(self, what: Literal["jobs", "nodes"]) -> PyslurmAnswer:
         """Raises SlurmUnavailable or UnexpectedAnswer."""
@@ -119,15 +121,21 @@ class _Process:
             process = subprocess.Popen(
                 words, stdin=theirs.fileno(), stdout=theirs.fileno(), env=self._commands.environment
             )
-        return _Running(process, ours)
+        running = _Running(process, ours)
+        self._end = weakref.finalize(self, _end, running)
+        return running
 
     def end(self) -> None:
         """End it; the next question starts another one."""
         if self._running is not None:
-            self._running.line.close()
-            with self._running.process as process:
-                process.kill()
+            self._end()
             self._running = None
+
+
+def _end(running: _Running) -> None:
+    running.line.close()
+    with running.process as process:
+        process.kill()
 
 
 def _received(line: socket.socket, length: int, deadline_s: float) -> bytes:
