@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterator
 
+from rlalloc.job import Allocation
 from rlallocd.limits.size_change import Change
 from rlallocd.request_sizes import same_memory
 from rlallocd.slurm import JobRecord, PartitionRecord, ReservationRecord
@@ -19,7 +20,7 @@ def partition_obstacles(
     name = f"partition {partition.name}"
     of_partition = partition.max_mem_mib_per_node, partition.max_mem_mib_per_cpu
     memory_limits = memory_limits if of_partition == (None, None) else of_partition
-    yield from _raised_cpus(job, memory_limits[1], name)
+    yield from _raised_cpus(job, old, memory_limits[1], name)
     if not _admits(partition, job):
         yield f"{name} does not admit its account or QOS"
     if new.nodes > old.nodes:
@@ -69,21 +70,22 @@ def _memory(
     yield from _above("MiB a CPU", mem_per_cpu, per_cpu, f"MaxMemPerCPU of partition {partition.name}")
 
 
-def _raised_cpus(job: JobRecord, max_mem_mib_per_cpu: int | None, name: str) -> Iterator[str]:
-    """MaxMemPerCPU, where slurmctld has given a job more CPUs than it names to keep it.
+def _raised_cpus(job: JobRecord, request: Allocation, most: int | None, name: str) -> Iterator[str]:
+    """MaxMemPerCPU, where a job names fewer CPUs than it allows for its memory.
 
-    It does so in the fields and not in the totals (seen on 22.05). With --cpus-per-gpu, the totals do not have its
-    CPUs yet.
+    slurmctld gives such a job more CPUs: on 22.05 in some fields, and not in its totals, which tell. Those with
+    --cpus-per-gpu have their CPUs in no total yet. With --mem-per-gpu, 24.11 keeps it as it is, and would raise its
+    CPUs only in the update that gives the request back.
     """
-    if max_mem_mib_per_cpu is None:
+    if most is None:
         return
-    asked = job.fields
-    most_mib = max_mem_mib_per_cpu * (asked.cpus_per_gpu * job.gpus or job.cpus)
+    asked, cpus = job.fields, job.fields.cpus_per_gpu * job.gpus or job.cpus
     mem_mib = asked.mem_mib_per_node * asked.min_nodes or job.mem_mib
-    if mem_mib > most_mib and (asked.mem_mib_per_node or not same_memory(mem_mib, most_mib)):
+    is_more = mem_mib > most * cpus and (asked.mem_mib_per_node or not same_memory(mem_mib, most * cpus))
+    if is_more or request.mem_mib_per_node > most * request.cpus_per_node:
         yield (
-            f"it asks for more memory per CPU than MaxMemPerCPU of {name}, {max_mem_mib_per_cpu} MiB, so Slurm gives "
-            "it more CPUs; no update could give it exactly these back"
+            f"it asks for more memory per CPU than MaxMemPerCPU of {name}, {most} MiB, so Slurm gives it more CPUs; "
+            "no update could give it exactly these back"
         )
 
 
