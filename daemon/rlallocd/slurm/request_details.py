@@ -64,9 +64,9 @@ def request_details(
     """Read jobs by id and name, of so many in the queue. Raises SlurmError.
 
     Jobs that slurmctld no longer knows are left out, and of many jobs those that a slow slurmctld does not show in a
-    command's time limit. A job's name can be any text. It is cut off before the line is
-    searched; a job of which another text imitates the line is asked for alone. None stands for a job that cannot be
-    read even so: its own texts imitate its line.
+    command's time limit. A job's name can be any text. It is cut off before the line is searched; a job of which
+    another text imitates the line is asked for alone. None stands for a job that cannot be read even so: its own
+    texts imitate its line.
     """
     if not names:
         return {}
