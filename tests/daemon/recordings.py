@@ -42,7 +42,7 @@ def differences_of(release: str) -> dict[str, Any]:
 
 def files_of(capabilities: Capabilities) -> tuple[str, ...]:
     """The recordings that a generation has to have."""
-    column = () if capabilities.json_tells_cpus_per_task else ("cpus-per-task.txt",)
+    column = () if capabilities.json_tells_cpus_per_task else ("cpus-per-task.txt", "node.txt")
     return ("config.txt", "nodes.json", "partitions.txt", "sacct.txt", "squeue.json", *column)
 
 
@@ -94,7 +94,9 @@ def _file_of(words: tuple[str, ...]) -> str:
         return "cpus-per-task.txt"
     if words[0] != "scontrol":
         return {"squeue": "squeue.json", "sinfo": "nodes.json", "sacct": "sacct.txt"}[words[0]]
-    return {"config": "config.txt", "nodes": "nodes.json", "partition": "partitions.txt"}[words[2]]
+    return {"config": "config.txt", "nodes": "nodes.json", "node": "node.txt", "partition": "partitions.txt"}[
+        words[2]
+    ]
 
 
 def _delimiter_in(words: tuple[str, ...]) -> str:

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from rlalloc.config import SlurmSection
 from rlalloc.job import Shares
 from rlalloc_testbed import USER, Installation, install, start_site
+from rlallocd.slurm import connect
 from slurm_testbed import Partition
 
 from .scripted_agent import agent_that_answers
@@ -81,3 +83,17 @@ def test_what_no_user_can_submit_as_a_batch_job(smallest: Installation, option: 
     """22.05: X11 is for srun and salloc, which are never resized, and only administrators let nodes boot."""
     words = ("sbatch", "--time=5", "--gres=gpu:1", option, "--wrap=true")
     assert why in smallest.site.try_run(words, user=USER).error_output
+
+
+def test_memory_that_nodes_keep_for_themselves_is_not_theirs_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MemSpecLimit, which the JSON of 22.05 does not have."""
+    with start_site(f"kept-memory-{os.getpid()}", nodes=1) as site:
+        conf = site.etc / "slurm.conf"
+        conf.write_text(conf.read_text().replace("RealMemory=512000", "RealMemory=512000 MemSpecLimit=12000"))
+        for daemon in ("slurmctld", "slurmd-n1"):
+            site.restart_daemon(daemon)
+        site.wait_for_nodes()
+        for name, value in site.environment().items():
+            monkeypatch.setenv(name, value)
+        (node,) = connect(SlurmSection()).nodes()
+        assert node.mem_mib == 500_000

@@ -7,6 +7,7 @@ The fields that are read here have the same names in all generations of Slurm. W
 import functools
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ from rlallocd.slurm.states import is_asleep, is_awaited, is_usable, job_state
 
 _Record = TypeVar("_Record")
 _NO_SPEC = 32766  # NO_VAL16 without the flag that tells threads from cores
+_KEPT_MEMORY = re.compile(r"^NodeName=(\S+) .*? MemSpecLimit=(\d{1,12}) ", re.MULTILINE)
+_KEPT_FOR_S = 600.0
 _GPU_REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
 
 
@@ -33,6 +36,8 @@ class JsonReader:
     def __init__(self, commands: Commands, capabilities: Capabilities) -> None:
         self._commands = commands
         self.capabilities = capabilities
+        self._kept: Mapping[str, int] = {}
+        self._kept_until_s = 0.0
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
@@ -61,7 +66,22 @@ class JsonReader:
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         text = self._commands.run(*self.capabilities.nodes_command, self.capabilities.json_option)
-        return _read(node_record, text, "nodes")
+        nodes = _read(node_record, text, "nodes")
+        if '"specialized_memory"' in text:
+            return nodes
+        kept = self._kept_memory()
+        return tuple(
+            msgspec.structs.replace(node, mem_mib=node.mem_mib - kept[node.name]) if node.name in kept else node
+            for node in nodes
+        )
+
+    def _kept_memory(self) -> Mapping[str, int]:
+        """MiB that nodes keep for themselves, by name; read anew after a while, as it seldom changes."""
+        if time.monotonic() >= self._kept_until_s:
+            text = self._commands.run("scontrol", "show", "node", "--all", "--oneliner")
+            self._kept = {name: int(mib) for name, mib in _KEPT_MEMORY.findall(text)}
+            self._kept_until_s = time.monotonic() + _KEPT_FOR_S
+        return self._kept
 
     def _with_cpus_per_task(self, jobs: Mapping[int, JobRecord]) -> dict[int, JobRecord]:
         """The same jobs with CPUs per task, from a column of squeue."""
@@ -227,7 +247,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         # Without those that the node keeps for itself (CoreSpecCount): 22.05 shows this only in the node's TRES.
         cpus=_number(node.get("effective_cpus")) or int(parse_tres(node.get("tres") or "").get("cpu", cpus)),
         cpus_used=_number(node.get("alloc_cpus")),
-        # Without what the node keeps for itself (MemSpecLimit), which 22.05 does not tell.
+        # Without what the node keeps for itself (MemSpecLimit), which 22.05 tells only in scontrol's text.
         mem_mib=_number(node.get("real_memory")) - _number(node.get("specialized_memory")),
         mem_mib_used=_number(node.get("alloc_memory")),
         devices=node_devices(node.get("gres") or "", node.get("gres_used") or _gres_of(node.get("tres_used") or "")),
