@@ -19,7 +19,7 @@ import torch
 from daemon_decisions import BaselineAgent, seconds_of
 from rlalloc_agent.policy_server import PolicyServer
 from rlalloc_agent.served_policy import ServedPolicy
-from rlallocd.agent_client import AgentClient
+from rlallocd.decisions.agent_client import AgentClient
 
 BATCH: Final = 64
 TIMES: Final = 5_000

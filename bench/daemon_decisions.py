@@ -20,13 +20,13 @@ from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.messages import Decided, PolicyAnswer
 from rlalloc.observation import EncodedQuestion
 from rlalloc.run_time import RunTimeEstimate
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate
-from rlallocd.decisions import Snapshot, decide
-from rlallocd.garbage_collection import collect_rarely
-from rlallocd.job_tag import read_tag
-from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
+from rlallocd.knowledge.known_run_times import KnownRunTime, KnownRunTimes
+from rlallocd.process.garbage_collection import collect_rarely
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from rlallocd.submissions.candidates import Candidate
+from rlallocd.submissions.job_tag import read_tag
 
 CONFIG: Final = parse_config(
     "mode: enforce\nrules: [{name: llm, mode: enforce}]\nnodes: {task_prolog: trusted}", "bench"

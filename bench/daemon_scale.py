@@ -27,9 +27,9 @@ from daemon_decisions import BaselineAgent, node, tag_text
 from rlalloc.config import parse_config
 from rlalloc.devices import Device, NodeDevices
 from rlalloc.store import Store
-from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
-from rlallocd.garbage_collection import collect_rarely
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.process.garbage_collection import collect_rarely
 from rlallocd.slurm import (
     AccountingRecord,
     ControllerConfig,

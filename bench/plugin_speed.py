@@ -29,7 +29,7 @@ from tests.slurm_plugin.hostile_scripts import corpus, hostile_fields, hostile_s
 from tests.slurm_plugin.lua_slurm import literal  # noqa: E402
 
 from rlalloc.config import Config  # noqa: E402
-from rlallocd.intercept import intercept_text  # noqa: E402
+from rlallocd.submissions.intercept import intercept_text  # noqa: E402
 
 SHOWN: Final = 8
 SHORT: Final = b"#!/bin/sh\ntorchrun --nproc_per_node=gpu train.py\n"

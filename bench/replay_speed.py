@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from rlalloc.job import SHARES
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc_trainer.sac.prioritised_replay import PrioritisedReplay, PrioritySettings
 from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions
 from rlalloc_trainer.sac.sum_tree import SumTree

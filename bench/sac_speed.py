@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rlalloc.job import SHARES
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.gym_environment import ENVIRONMENT
 from rlalloc_trainer.sac.plain_actor import PlainActor

@@ -100,7 +100,7 @@ for number = 1, SAMPLES do
 end
 local ASK_BYTES = 400
 local MOST_COMPLAINTS = 5 -- mistakes that a user reads about at once
-local SHOWS_A_MODEL = {"model", "tensor", "pipeline", "tp", "pp", "serve", "hidden-size"} -- as in rlallocd.job_plans
+local SHOWS_A_MODEL = {"model", "tensor", "pipeline", "tp", "pp", "serve", "hidden-size"} -- as in rlallocd.knowledge.job_plans
 local SAME_ERROR_AGAIN_S = 600
 
 local KNOWN_WORDS = {"gpus", "cpus-per-gpu", "mem-per-gpu", "gpu-multiple", "launch", "class"}
@@ -206,7 +206,7 @@ end
 do
    local STATUS_FILE = "/proc/self/status" -- of slurmctld
    local LIMITED_BY = {"qos", "partition", "account"} -- slurmctld checks the limits of these
-   local NOTE = "rlalloc-decision:" -- as in rlallocd.job_tag
+   local NOTE = "rlalloc-decision:" -- as in rlallocd.submissions.job_tag
    local REFUSAL = "rlalloc: job %.0f was changed by rlalloc, so Slurm would not check the limits of another QOS, "
       .. "partition or account: cancel it and submit it again, or have it moved by root or SlurmUser"
 
@@ -532,7 +532,7 @@ local function directive_words(script, comment)
    return words, effort + EFFORT_OF_VALUE * number
 end
 
--- What the script says. rlalloc.script_words reads it alike in Python; a test holds the two together.
+-- What the script says. rlalloc.scripts.script_words reads it alike in Python; a test holds the two together.
 
 --- Whether a third of a long text is the same byte, blanks aside: to search that for words takes too long.
 -- Squares, so that no regular text looks like one byte.

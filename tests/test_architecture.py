@@ -21,7 +21,7 @@ RUNS_A_POLICY = {
 """Modules that may drive a simulator by a policy, and what for: only one of them compares policies."""
 
 FORBIDDEN = {
-    "rlalloc.config rlalloc.observation rlalloc.messages rlalloc.policies rlalloc.store rlalloc.reward": (
+    "rlalloc.config rlalloc.observation rlalloc.messages rlalloc.policy.policies rlalloc.store rlalloc.reward": (
         "torch",
         "zmq",
         "rlallocd",

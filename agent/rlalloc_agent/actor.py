@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
 from rlalloc.observation import POOL_FEATURES
-from rlalloc.policies import ACTOR_FILE, Manifest, verify
-from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
-from rlalloc.shared_files import read_regular_file
+from rlalloc.policy.policies import ACTOR_FILE, Manifest, verify
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS, PolicyInputs
+from rlalloc.system.shared_files import read_regular_file
 from rlalloc_agent.tanh_gaussian import TanhGaussian, layers
 
 HIDDEN: Final = (128, 128)

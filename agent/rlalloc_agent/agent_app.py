@@ -18,9 +18,9 @@ from rlalloc import __version__
 from rlalloc.config import DEFAULT_PATH, Config, load_config
 from rlalloc.curve_keys import agent_keys
 from rlalloc.errors import ConfigError, PolicyError
-from rlalloc.logs import configure_logging
-from rlalloc.process_signals import ProcessSignals
-from rlalloc.service import notify
+from rlalloc.system.logs import configure_logging
+from rlalloc.system.process_signals import ProcessSignals
+from rlalloc.system.service import notify
 from rlalloc_agent.policy_server import PolicyServer
 from rlalloc_agent.served_policy import ServedPolicy
 

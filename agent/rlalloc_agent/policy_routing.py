@@ -8,8 +8,8 @@ from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import WEIGHT_FEATURES, EncodedBatch, answer_columns
-from rlalloc.policies import Routing
-from rlalloc.policy_inputs import columns_of, rows_of
+from rlalloc.policy.policies import Routing
+from rlalloc.policy.policy_inputs import columns_of, rows_of
 from rlalloc_agent.actor import Actor, AroundHeuristic
 
 _DEFAULT_OBJECTIVE = features_of(DEFAULT_WEIGHTS.array)

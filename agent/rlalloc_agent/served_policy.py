@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.policies import CURRENT, Manifest, PolicyStore
+from rlalloc.policy.policies import CURRENT, Manifest, PolicyStore
 from rlalloc_agent.actor import Actor, load_actor
 from rlalloc_agent.policy_routing import RoutedPolicy
 

@@ -8,7 +8,6 @@ from rich.table import Table
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, read_directives, task_per_gpu
 from rlalloc.config import Config
-from rlalloc.consent import consent_of
 from rlalloc.count_rules import with_declared_least, with_least_cpus, with_least_memory
 from rlalloc.counted import counted
 from rlalloc.devices import Device, gpu_device
@@ -16,8 +15,9 @@ from rlalloc.errors import ConfigError, DirectiveError
 from rlalloc.job import Bounds, JobClass
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
-from rlalloc.script_class import class_of, directive_words
-from rlalloc.script_words import read_long_script
+from rlalloc.scripts.consent import consent_of
+from rlalloc.scripts.script_class import class_of, directive_words
+from rlalloc.scripts.script_words import read_long_script
 from rlalloc_cli.explain import bounds_lines
 from rlalloc_cli.sbatch_request import SbatchRequest, request_of, sbatch_lines
 from rlalloc_cli.site_nodes import node_gpus
@@ -67,7 +67,7 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
     directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     most = None
-    if not device.whole:  # as rlallocd.candidates does
+    if not device.whole:  # as rlallocd.submissions.candidates does
         site, most = site.of_declared_counts, nodes.gpus
     consent = consent_of(
         read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)

@@ -7,7 +7,7 @@ import typer
 
 from rlalloc.config import DEFAULT_PATH, config_as_yaml
 from rlalloc.errors import ConfigError, StoreError
-from rlalloc.script_rules import ScriptRules
+from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.config_option import ConfigForAllOption, loaded_config
 from rlalloc_cli.terminal import CONSOLE, fail

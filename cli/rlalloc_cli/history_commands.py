@@ -52,7 +52,7 @@ def history_import(
     the last store.keep_history_days.
     """
     from rlalloc_cli.history_import import import_file, import_live, importing
-    from rlallocd.ended_job_collection import SETTLED_AFTER_S
+    from rlallocd.outcomes.ended_job_collection import SETTLED_AFTER_S
 
     if file is not None and (starttime or endtime):
         fail("--starttime and --endtime apply to sacct, not to FILE: leave out FILE or these options", code=2)

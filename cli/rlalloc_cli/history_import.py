@@ -24,9 +24,9 @@ from rlalloc.errors import HistoryError
 from rlalloc.history import Imported, Importer, LogFormat, Pseudonyms
 from rlalloc.history.as_requested import as_requested
 from rlalloc.history.earlier_reading import IMPORTED
-from rlalloc.run_as_owner import become_owner_of
 from rlalloc.store import Store
 from rlalloc.store.database import file_of
+from rlalloc.system.run_as_owner import become_owner_of
 from rlallocd.slurm import Commands, ended_jobs, in_spans
 
 _DAY_S: Final = 86400.0

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH
 from rlalloc.errors import ConfigError
-from rlalloc.run_as_owner import name_of
+from rlalloc.system.run_as_owner import name_of
 from rlalloc_cli.config_option import ConfigOption, loaded_config
 from rlalloc_cli.terminal import CONSOLE, fail
 

@@ -10,7 +10,7 @@ from rlalloc.errors import RlallocError, StoreError, StoreMissing
 from rlalloc.store import Store
 from rlalloc.store.job_story import Chapter, story_of
 from rlalloc.user_messages import AskOff, AskSettings, AskState, AskStory, Done, Settings, State, Story, ask_daemon
-from rlallocd.daemon_state import DaemonState, parse_daemon_state
+from rlallocd.process.daemon_state import DaemonState, parse_daemon_state
 
 _RUNTIME_DIRECTORY: Final = "RLALLOC_RUNTIME_DIRECTORY"
 """As rlalloc.lua reads it, where a site has another directory than the shipped one."""

@@ -10,8 +10,8 @@ from rich.table import Table
 from rlalloc.config import DEFAULT_PATH
 from rlalloc.errors import PolicyError
 from rlalloc.local_times import local_time
-from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
-from rlalloc.run_as_owner import login_name, run_as_owner_of
+from rlalloc.policy.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
+from rlalloc.system.run_as_owner import login_name, run_as_owner_of
 from rlalloc_cli.config_option import ConfigOption, exit_on_errors, loaded_config
 from rlalloc_cli.terminal import CONSOLE, fail
 

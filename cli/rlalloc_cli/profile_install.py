@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rlalloc.errors import ProfileError
-from rlalloc.run_as_owner import become_owner_of
 from rlalloc.speed.profile_file import SUFFIX, Profile, read_profile, write_profile
+from rlalloc.system.run_as_owner import become_owner_of
 
 
 def install(file: Path, folder: Path) -> str:

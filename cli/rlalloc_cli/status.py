@@ -15,7 +15,7 @@ from rlalloc.config import Config
 from rlalloc.errors import StoreError
 from rlalloc.history.earlier_reading import earlier_reading
 from rlalloc.local_times import duration, local_time
-from rlalloc.policies import SHIPPED_NAME, PolicyStore
+from rlalloc.policy.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.store import Decision, Store
 from rlalloc_cli.doctor.doctor_checks import service_findings
 from rlalloc_cli.terminal import CONSOLE
@@ -23,7 +23,7 @@ from rlallocd.checks.finding import Finding, worst
 from rlallocd.checks.machine_checks import daemon_findings
 from rlallocd.checks.store_checks import disk_findings
 from rlallocd.checks.units import unit_state
-from rlallocd.daemon_state import DaemonState, read_daemon_state
+from rlallocd.process.daemon_state import DaemonState, read_daemon_state
 
 _LATEST: Final = 8
 _MANY: Final = 10_000

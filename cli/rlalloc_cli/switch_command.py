@@ -8,12 +8,12 @@ from typing import Final
 
 from rlalloc.config import load_config
 from rlalloc.errors import RlallocError
-from rlalloc.run_as_owner import login_name
 from rlalloc.site_switch import SiteSwitch, SwitchError, write_switch
+from rlalloc.system.run_as_owner import login_name
 from rlalloc.user_messages import AskSwitch, DaemonAway, Done, ask_daemon
 from rlalloc_cli.own_jobs import daemon_directory, may_read
-from rlallocd.daemon_state import read_daemon_state
-from rlallocd.intercept import withdraw_intercept
+from rlallocd.process.daemon_state import read_daemon_state
+from rlallocd.submissions.intercept import withdraw_intercept
 
 _NEVER_HERE: Final = (
     ". No rlallocd has run on this machine since it booted: if it runs on another host, do this there"

@@ -9,11 +9,11 @@ import pwd
 
 from rlalloc.config import Config, Rule
 from rlalloc.job import JobClass
-from rlalloc.script_class import OFF, class_of, directive_words
-from rlallocd.job_tag import Tag, read_tag
-from rlallocd.request_sizes import FORMS_SKIPPED
+from rlalloc.scripts.script_class import OFF, class_of, directive_words
 from rlallocd.slurm import Commands, SlurmError, SubmittedJob, batch_script, submitted_job
-from rlallocd.user_service import may_see_all
+from rlallocd.submissions.job_tag import Tag, read_tag
+from rlallocd.submissions.request_sizes import FORMS_SKIPPED
+from rlallocd.users.user_service import may_see_all
 
 _IN_COMMENT = "rlalloc:"
 

@@ -5,7 +5,7 @@ A script declares what the job can live with in comment lines that sbatch ignore
     #RLALLOC gpus=1-8 cpus-per-gpu=2-8 mem-per-gpu=8G-64G
 
 Without a declared range the GPU count is fixed (invariant 2), unless the site's rule has a range for all jobs, or the
-script consents (``rlalloc.consent``) and the rule has one for such scripts. The request is the maximum of CPUs and
+script consents (``rlalloc.scripts.consent``) and the rule has one for such scripts. The request is the maximum of CPUs and
 memory.
 """
 
@@ -16,10 +16,10 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from rlalloc.consent import NO_CONSENT, Consent
 from rlalloc.counted import counted
 from rlalloc.errors import DirectiveError
 from rlalloc.job import JOB_CLASSES, Allocation, Bounds, JobClass, Range
+from rlalloc.scripts.consent import NO_CONSENT, Consent
 
 _MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)", re.IGNORECASE)
 _MIB_PER_UNIT: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0}

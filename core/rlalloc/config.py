@@ -21,11 +21,11 @@ from rlalloc.llm.script_options import OPTION_NAMES
 from rlalloc.objective import PowerModel, Weights
 from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
-from rlalloc.script_rules import ScriptRules
-from rlalloc.script_words import WordTable
-from rlalloc.shared_files import read_regular_file
+from rlalloc.scripts.script_rules import ScriptRules
+from rlalloc.scripts.script_words import WordTable
 from rlalloc.speed.type_speeds import MEASURED_TYPES, is_measured
 from rlalloc.strict_yaml import YamlError, read_yaml
+from rlalloc.system.shared_files import read_regular_file
 from rlalloc.urgency import UrgencyRules
 from rlalloc.usage.trimming_rules import TrimmingSection
 

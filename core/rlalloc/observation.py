@@ -1,7 +1,7 @@
 """A job and the nodes that it may use as numbers: one encoding for daemon, agent, trainer and simulator.
 
 Every feature is declared once, in the tables below: its name, its meaning and its formula stand together; FEATURES
-follows from them. To add a feature, add a line. Networks (``rlalloc.policy_inputs``) and stored decisions
+follows from them. To add a feature, add a line. Networks (``rlalloc.policy.policy_inputs``) and stored decisions
 (``recalled``) know features by name, so a new one invalidates neither. A name keeps its meaning for ever: a feature
 that is to mean something else gets a new name.
 

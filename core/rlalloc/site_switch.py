@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.errors import RlallocError
-from rlalloc.shared_files import SHARED_MODE, mend_shared, read_regular_file, replace_file
+from rlalloc.system.shared_files import SHARED_MODE, mend_shared, read_regular_file, replace_file
 
 FILE: Final = "switch.json"
 

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError
-from rlalloc.shared_files import hand_over
 from rlalloc.store.mend import mend_store_files
-from rlallocd.daemon_state import STATE_FILE
-from rlallocd.intercept import INTERCEPT_FILE, WAKE_FILE
+from rlalloc.system.shared_files import hand_over
+from rlallocd.process.daemon_state import STATE_FILE
 from rlallocd.slurm.slurm_user import slurm_user
+from rlallocd.submissions.intercept import INTERCEPT_FILE, WAKE_FILE
 
 WAKE_MODE: Final = 0o664
 

@@ -14,33 +14,28 @@ from rlalloc.history.earlier_reading import unread_s_at_start
 from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
 from rlalloc.store import Decision, Store
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
+from rlallocd.cluster.unchecked_nodes import UncheckedNodes
 from rlallocd.cycle_schedule import CycleReport
-from rlallocd.daemon_state import FAILURES
-from rlallocd.decided_submissions import DecidedSubmissions
-from rlallocd.decisions import Snapshot, decide, left_as_submitted
-from rlallocd.earlier_jobs import EarlierJobs
-from rlallocd.ended_job_collection import EndedJobCollection
-from rlallocd.expected_run_times import ExpectedRunTimes, named_by
-from rlallocd.family_runs import FamilyRuns
-from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
-from rlallocd.interval import Interval
-from rlallocd.job_tag import read_tag
-from rlallocd.kept_answers import FILE as KEPT_ANSWERS
-from rlallocd.kept_answers import KeptAnswers
-from rlallocd.kills_of_ours import KillsOfOurs
-from rlallocd.known_usage import KnownUsage
-from rlallocd.left_alone import LeftAlone, OffRequests
-from rlallocd.long_scripts import LongScripts
-from rlallocd.metrics import Metrics
-from rlallocd.mode_in_force import config_in_force, why_not_enforce
-from rlallocd.nice_decay import NiceDecay
-from rlallocd.outcome_collection import OutcomeCollection
-from rlallocd.redecision_rounds import RedecisionRounds
-from rlallocd.signals import Stopping
-from rlallocd.site_predictor import SitePredictor
-from rlallocd.site_profiles import SiteProfiles
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide, left_as_submitted
+from rlallocd.decisions.redecision_rounds import RedecisionRounds
+from rlallocd.knowledge.expected_run_times import ExpectedRunTimes, named_by
+from rlallocd.knowledge.family_runs import FamilyRuns
+from rlallocd.knowledge.kept_answers import FILE as KEPT_ANSWERS
+from rlallocd.knowledge.kept_answers import KeptAnswers
+from rlallocd.knowledge.known_usage import KnownUsage
+from rlallocd.knowledge.site_predictor import SitePredictor
+from rlallocd.knowledge.site_profiles import SiteProfiles
+from rlallocd.metrics.metrics import Metrics
+from rlallocd.outcomes.earlier_jobs import EarlierJobs
+from rlallocd.outcomes.ended_job_collection import EndedJobCollection
+from rlallocd.outcomes.kills_of_ours import KillsOfOurs
+from rlallocd.outcomes.outcome_collection import OutcomeCollection
+from rlallocd.process.daemon_state import FAILURES
+from rlallocd.process.interval import Interval
+from rlallocd.process.mode_in_force import config_in_force, why_not_enforce
+from rlallocd.process.signals import Stopping
+from rlallocd.process.switched_off import SiteSwitchInUse
 from rlallocd.slurm import (
     AccountingRecord,
     EndedJobs,
@@ -49,10 +44,15 @@ from rlallocd.slurm import (
     SlurmError,
 )
 from rlallocd.slurm_readings import SlurmReadings
-from rlallocd.switched_off import SiteSwitchInUse
-from rlallocd.transactions import Applier
-from rlallocd.unchecked_nodes import UncheckedNodes
-from rlallocd.waits_of_ours import WaitsOfOurs
+from rlallocd.submissions.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
+from rlallocd.submissions.decided_submissions import DecidedSubmissions
+from rlallocd.submissions.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
+from rlallocd.submissions.job_tag import read_tag
+from rlallocd.submissions.long_scripts import LongScripts
+from rlallocd.transactions.left_alone import LeftAlone, OffRequests
+from rlallocd.transactions.nice_decay import NiceDecay
+from rlallocd.transactions.transactions import Applier
+from rlallocd.transactions.waits_of_ours import WaitsOfOurs
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Controller:
         )
 
     def reconfigure(self, config: Config) -> None:
-        """Take up another configuration from the next cycle on; rlallocd.reload says which keys need a restart."""
+        """Take up another configuration from the next cycle on; rlallocd.process.reload says which keys need a restart."""
         self._wanted = config
         self._take_up_mode()
         self._predictor.usage.rules = config.trimming

@@ -13,22 +13,22 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from rlalloc.config import DEFAULT_PATH, Config, load_config
 from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreUnfit
-from rlalloc.logs import configure_logging
-from rlalloc.service import Watchdog, notify
-from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlalloc.system.logs import configure_logging
+from rlalloc.system.service import Watchdog, notify
+from rlallocd.checks.regular_checks import RegularChecks
 from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
-from rlallocd.daemon_state import StateFile
-from rlallocd.garbage_collection import collect_rarely
-from rlallocd.installation_metrics import InstallationMetrics
-from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept
-from rlallocd.metrics_server import MetricsServer, serve_metrics
-from rlallocd.regular_checks import RegularChecks
-from rlallocd.reload import reloaded
-from rlallocd.runtime_files import RuntimeFiles
-from rlallocd.signals import Signals
-from rlallocd.site_connection import SiteConnection
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
+from rlallocd.metrics.installation_metrics import InstallationMetrics
+from rlallocd.metrics.metrics_server import MetricsServer, serve_metrics
+from rlallocd.process.daemon_state import StateFile
+from rlallocd.process.garbage_collection import collect_rarely
+from rlallocd.process.reload import reloaded
+from rlallocd.process.runtime_files import RuntimeFiles
+from rlallocd.process.signals import Signals
+from rlallocd.process.site_connection import SiteConnection
 from rlallocd.slurm import OTHER_CLUSTERS, BackOff, SlurmError, SlurmUnavailable, UpdateRefused
+from rlallocd.submissions.intercept import RuntimeDirectoryError, withdraw_intercept
 
 _log = logging.getLogger("rlallocd")
 

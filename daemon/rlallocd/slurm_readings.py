@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
-from rlallocd.interval import Interval
-from rlallocd.job_tag import read_tag
+from rlallocd.process.interval import Interval
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
+from rlallocd.submissions.job_tag import read_tag
 
 _log = logging.getLogger(__name__)
 

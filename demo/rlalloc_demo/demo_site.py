@@ -17,9 +17,9 @@ from rlalloc.store import Store
 from rlalloc_demo.demo_configuration import demo_configuration
 from rlalloc_demo.demo_errors import DemoError
 from rlalloc_demo.programs import Program
-from rlallocd.agent_client import AgentClient, AgentUnavailable
-from rlallocd.intercept import INTERCEPT_FILE
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 from rlallocd.slurm import Slurm, connect
+from rlallocd.submissions.intercept import INTERCEPT_FILE
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, wait_until
 from slurm_testbed.registry import STARTED_BY
 

@@ -6,7 +6,7 @@ import msgspec
 from rich.padding import Padding
 from rich.text import Text
 
-from rlalloc.policies import PolicyStore
+from rlalloc.policy.policies import PolicyStore
 from rlalloc_demo.checks import Check
 from rlalloc_demo.demo_site import Place
 from rlalloc_demo.screen import Screen

@@ -16,7 +16,7 @@ import torch
 
 from rlalloc.errors import PolicyError
 from rlalloc.objective import TERM_NAMES
-from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
 from rlalloc_trainer.advantages.counterfactual import Advantages
 from rlalloc_trainer.advantages.weight_relabelling import relabelled_replay

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.tanh_gaussian import TanhGaussian
 from rlalloc_simulator.gym_environment import ClusterEnvironment
 from rlalloc_trainer.imitation.cloning import CloningTerm, WarmStart, clone

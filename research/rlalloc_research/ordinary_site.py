@@ -16,14 +16,14 @@ import numpy as np
 
 from rlalloc.bounds import NodeShape, SiteBounds, bounds_for, task_per_gpu
 from rlalloc.config import Config
-from rlalloc.consent import Consent, consent_of
 from rlalloc.errors import RlallocError
 from rlalloc.job import Bounds, JobClass
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.past_job import PastJob
 from rlalloc.progress import ProgressCallback
-from rlalloc.script_class import class_of, directive_words
-from rlalloc.script_words import read_long_script
+from rlalloc.scripts.consent import Consent, consent_of
+from rlalloc.scripts.script_class import class_of, directive_words
+from rlalloc.scripts.script_words import read_long_script
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, paired_ratio
@@ -194,7 +194,7 @@ def _ordinary(seed: int, scripts: Sequence[Script]) -> _Ordinary:
 def judged(
     job: SubmittedJob, script: Script, rule: SiteBounds, config: Config, shape: NodeShape, nodes: int
 ) -> tuple[Bounds, Consent]:
-    """A job's bounds and consent, as ``rlallocd.candidates`` makes them."""
+    """A job's bounds and consent, as ``rlallocd.submissions.candidates`` makes them."""
     each = task_per_gpu(job.request, job.directives)
     consent = consent_of(script.words, config.scripts, job_class=script.job_class, task_per_gpu=each)
     bounds = bounds_for(job.request, job.directives, rule, shape, nodes * shape.gpus, consent)

@@ -16,7 +16,7 @@ import torch
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES, Weights
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc.progress import ProgressCallback, part_of
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc_simulator.training_workloads import TRAINING, training_workload
 from rlalloc_trainer.advantages.advantage_scale import TYPICAL_ADVANTAGES, cut
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages

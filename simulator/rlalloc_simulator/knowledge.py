@@ -16,10 +16,10 @@ from typing import Final, Literal, get_args
 import msgspec
 import numpy as np
 
-from rlalloc.consent import NO_CONSENT
 from rlalloc.job import Bounds
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate
+from rlalloc.scripts.consent import NO_CONSENT
 from rlalloc.usage.past_bounds import KnownNeeds, with_past_needs
 from rlalloc_simulator.engine import SimulatedSite, SubmittedJob
 from rlalloc_simulator.past_of_workload import (
@@ -69,7 +69,7 @@ def with_knowledge(
 
 
 def _bounds(job: SubmittedJob, needs: KnownNeeds) -> Bounds:
-    """Its bounds with what like jobs used, as in ``rlallocd.candidates``; no script of a workload fixes a need."""
+    """Its bounds with what like jobs used, as in ``rlallocd.submissions.candidates``; no script of a workload fixes a need."""
     return with_past_needs(job.bounds, job.request, job.directives, NO_CONSENT, needs)
 
 

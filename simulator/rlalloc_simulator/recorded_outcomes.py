@@ -12,7 +12,7 @@ from rlalloc.job import JobView, Shares
 from rlalloc.objective import TERM_NAMES, costs_of
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.observation import encode
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc.view import ClusterView
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of

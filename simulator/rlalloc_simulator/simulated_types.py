@@ -1,4 +1,4 @@
-"""Types of GPUs for simulated jobs that name none, by the rules of the daemon (``rlallocd.questions``)."""
+"""Types of GPUs for simulated jobs that name none, by the rules of the daemon (``rlallocd.decisions.questions``)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

@@ -15,8 +15,8 @@ import yaml
 
 from rlalloc.config import load_config, parse_config
 from rlalloc.store import Application, Decision, Store
-from rlallocd.agent_client import AgentClient, AgentUnavailable
-from rlallocd.daemon_state import read_daemon_state
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
+from rlallocd.process.daemon_state import read_daemon_state
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, wait_until
 from slurm_testbed.waiting import stretched
 

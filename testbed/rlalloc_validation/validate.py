@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from rlalloc.heuristics import Heuristic
-from rlalloc.policies import Routing
+from rlalloc.policy.policies import Routing
 from rlalloc.progress import ProgressCallback
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.served_policy import load_shipped

@@ -18,8 +18,8 @@ from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.job import SHARES, Shares
 from rlalloc.messages import Ask, Decide, Reply, decode_reply, encode_message
 from rlalloc.observation import FEATURES, EncodedBatch, FloatArray
-from rlalloc.policies import ACTOR_FILE, Manifest, PolicyStore
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policies import ACTOR_FILE, Manifest, PolicyStore
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import Actor, actor_bytes
 from rlalloc_agent.policy_server import PolicyServer
 from rlalloc_agent.served_policy import ServedPolicy

@@ -13,7 +13,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE
 from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.observation import encode
-from rlalloc.policies import ACTOR_FILE, PolicyStore
+from rlalloc.policy.policies import ACTOR_FILE, PolicyStore
 from rlalloc.view import ClusterView, slowdown
 from rlalloc_agent.actor import MEAN_CLIP, Actor, actor_bytes, actor_from_bytes, load_actor
 from rlalloc_agent.served_policy import load_shipped

@@ -17,7 +17,7 @@ import pytest
 
 from rlalloc.config import load_config
 from rlalloc.messages import AgentState
-from rlalloc.process_signals import ProcessSignals
+from rlalloc.system.process_signals import ProcessSignals
 from rlalloc_agent import policy_server
 from rlalloc_agent.agent_app import run
 from tests.agent.running_server import ask, client

@@ -14,8 +14,8 @@ from rlalloc.job import SHARES, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES, EncodedBatch, FloatArray
-from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, PolicyStore, Routing, read_manifest
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, PolicyStore, Routing, read_manifest
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor, actor_bytes
 from rlalloc_agent.policy_routing import RoutedPolicy, pressure_of
 from rlalloc_agent.served_policy import ServedPolicy, load_shipped

@@ -10,8 +10,8 @@ import zmq
 
 from rlalloc.heuristics import SERVED_HEURISTICS, largest
 from rlalloc.messages import AgentState, Decided, encode_message
-from rlalloc.policies import ACTOR_FILE, CURRENT, PolicyStore
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policies import ACTOR_FILE, CURRENT, PolicyStore
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor
 from rlalloc_agent.served_policy import load_shipped
 from tests.agent.running_server import (

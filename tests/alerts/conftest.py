@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from rlalloc.last_training import note_training
+from rlalloc.policy.last_training import note_training
 from rlalloc_testbed import PLUGIN, USER, Installation, install, start_site
 from slurm_testbed import Site, wait_until
 

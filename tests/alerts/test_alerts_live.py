@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlalloc.policies import PolicyStore
+from rlalloc.policy.policies import PolicyStore
 from rlalloc_testbed import Installation
 from slurm_testbed import wait_until
 from tests.daemon.conftest import MOLDABLE

@@ -24,8 +24,8 @@ from rlalloc.devices import Device, NodeDevices
 from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.job import ChosenType, Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
-from rlalloc.policies import ACTOR_FILE, CURRENT, PolicyStore
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policies import ACTOR_FILE, CURRENT, PolicyStore
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
@@ -34,7 +34,7 @@ from rlalloc_cli.report.report_command import write_page
 from rlalloc_cli.site_nodes import largest_of
 from rlalloc_cli.status import print_status
 from rlalloc_cli.terminal import escape_what_cannot_be_printed, make_console
-from rlallocd.intercept import intercept_text
+from rlallocd.submissions.intercept import intercept_text
 from tests.agent.running_server import Server, add_version
 from tests.cli.rlalloc_command import run_rlalloc
 from tests.core.test_policies import MANIFEST

@@ -20,8 +20,8 @@ import pytest
 
 from rlalloc import __version__
 from rlalloc.config import Config, NodesSection, Rule, parse_config
-from rlalloc.last_training import FILE, LastTraining, TrainingRuns, note_training, running_training
 from rlalloc.messages import AgentState
+from rlalloc.policy.last_training import FILE, LastTraining, TrainingRuns, note_training, running_training
 from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
@@ -46,7 +46,7 @@ from rlallocd.checks.slurm_checks import (
 )
 from rlallocd.checks.store_checks import disk_findings, store_findings
 from rlallocd.checks.units import UnitState
-from rlallocd.daemon_state import DaemonState
+from rlallocd.process.daemon_state import DaemonState
 from rlallocd.slurm import Commands, NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
 from rlallocd.slurm.node_probe import NodeAnswer, NodeProbe
 from rlallocd.slurm.site_settings import SiteSettings, settings_of
@@ -306,7 +306,7 @@ def test_trainings_that_failed_keep_when_one_last_succeeded(tmp_path: Path) -> N
 
 
 TRAINS = """
-import sys; from pathlib import Path; from rlalloc.last_training import note_training, running_training
+import sys; from pathlib import Path; from rlalloc.policy.last_training import note_training, running_training
 with running_training(Path(sys.argv[1])):
     print("runs", flush=True)
     if sys.stdin.readline():

@@ -10,7 +10,7 @@ from pathlib import Path
 from prometheus_client import generate_latest
 
 from rlalloc_cli.watch import queue_text
-from rlallocd.metrics import Metrics
+from rlallocd.metrics.metrics import Metrics
 
 RLALLOC = Path(sys.executable).with_name("rlalloc")
 

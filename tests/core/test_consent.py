@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from rlalloc.bounds import MoldableBounds, NodeShape, SiteBounds, bounds_for, parse_directives
-from rlalloc.consent import Consent, consent_of
 from rlalloc.job import Allocation, Bounds, Range
-from rlalloc.script_rules import ScriptRules
-from rlalloc.script_sizes import formula_value, kind_of
+from rlalloc.scripts.consent import Consent, consent_of
+from rlalloc.scripts.script_rules import ScriptRules
+from rlalloc.scripts.script_sizes import formula_value, kind_of
 
 RULES = ScriptRules()
 SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)

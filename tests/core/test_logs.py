@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlalloc.logs import RepeatFilter
+from rlalloc.system.logs import RepeatFilter
 
 
 class _Hand:
@@ -67,7 +67,7 @@ def test_a_filter_remembers_only_so_many_messages(log: logging.Logger, caplog: p
 def test_migrations_of_the_store_are_one_line(tmp_path: Path) -> None:
     """Alembic's own lines say nothing to an administrator."""
     code = (
-        "import sys; from rlalloc.logs import configure_logging; from rlalloc.store import Store\n"
+        "import sys; from rlalloc.system.logs import configure_logging; from rlalloc.store import Store\n"
         "configure_logging('info', 'rlallocd'); Store(sys.argv[1]).close()"
     )
     done = subprocess.run(

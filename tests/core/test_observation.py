@@ -33,7 +33,7 @@ from rlalloc.observation import (
     encode,
     recalled,
 )
-from rlalloc.policy_inputs import PolicyInputs, baseline_shares
+from rlalloc.policy.policy_inputs import PolicyInputs, baseline_shares
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc.view import ClusterView
 

@@ -10,7 +10,7 @@ import pytest
 from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.heuristics import BASELINE_OF_0_1
 from rlalloc.observation import answer_columns
-from rlalloc.policies import (
+from rlalloc.policy.policies import (
     ACTOR_FILE,
     CURRENT,
     HISTORY_FILE,
@@ -21,7 +21,7 @@ from rlalloc.policies import (
     read_manifest,
     verify,
 )
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 
 MANIFEST = Manifest(
     version="",

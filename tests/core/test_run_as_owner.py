@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become
 _PROGRAM = """
 import os, sys
 from pathlib import Path
-from rlalloc.run_as_owner import run_as_owner_of
+from rlalloc.system.run_as_owner import run_as_owner_of
 
 run_as_owner_of(Path(sys.argv[1]))
 Path(sys.argv[1], "made").write_text("x")

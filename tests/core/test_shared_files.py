@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlalloc.shared_files import open_shared, others_can_replace, read_regular_file, replace_file
+from rlalloc.system.shared_files import open_shared, others_can_replace, read_regular_file, replace_file
 
 
 @pytest.mark.parametrize("link", ["symbolic", "hard"])

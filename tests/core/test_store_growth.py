@@ -13,8 +13,8 @@ from rlalloc.config import Config
 from rlalloc.store import Store
 from rlalloc.store.job_story import story_of
 from rlalloc_cli.status import store_lines
-from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
+from rlallocd.decisions.agent_client import AgentClient
 from store_speed import PERIODIC, open_store
 from tests.core.test_store import DECISION
 from tests.daemon.slurm_in_memory import SlurmInMemory

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from rlalloc.tres import gpu_type_of, gpus_of_request
-from rlallocd.node_demands import names_in
+from rlallocd.cluster.node_demands import names_in
 from rlallocd.slurm import AccountingRecord, JobRecord, NodeNeeds, NodeRecord, RequestFields
 from rlallocd.slurm.generations import capabilities_of
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config
-from rlallocd.mode_in_force import config_in_force, why_not_enforce
+from rlallocd.process.mode_in_force import config_in_force, why_not_enforce
 from rlallocd.slurm import ControllerConfig
 from rlallocd.slurm.admin_level import read_admin_level
 from rlallocd.slurm.slurm_records import AdminLevel

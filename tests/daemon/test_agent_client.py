@@ -15,7 +15,7 @@ from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.job import Shares
 from rlalloc.messages import Decided, PolicyAnswer, decode_request, encode_message
 from rlalloc.observation import FEATURES, EncodedQuestion
-from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 
 GOOD = PolicyAnswer(Shares(0.1, 0.2, 0.3, 0.4), -1.0)
 QUESTION = EncodedQuestion(

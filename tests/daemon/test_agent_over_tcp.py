@@ -23,7 +23,7 @@ from rlalloc.messages import Ask, encode_message
 from rlalloc_agent.policy_server import PolicyServer
 from rlalloc_agent.served_policy import ServedPolicy
 from rlalloc_cli.main import app
-from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 
 SILENCE_S = 1.0
 """So long is an answer waited for that must not come."""

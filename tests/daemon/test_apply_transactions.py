@@ -19,13 +19,13 @@ from rlalloc.job import Allocation
 from rlalloc.store import Application, Decision, Store
 from rlalloc.tres import parse_tres
 from rlalloc_testbed import USER, Installation, install
-from rlallocd import job_updates, transactions
-from rlallocd.candidates import Candidate, find_candidates, find_deferred
-from rlallocd.intercept import write_intercept
-from rlallocd.job_tag import Tag
-from rlallocd.request_sizes import size_of
 from rlallocd.slurm import JobRecord, RequestFields, Slurm, UpdatePlan, connect
-from rlallocd.transactions import Applier
+from rlallocd.submissions.candidates import Candidate, find_candidates, find_deferred
+from rlallocd.submissions.intercept import write_intercept
+from rlallocd.submissions.job_tag import Tag
+from rlallocd.submissions.request_sizes import size_of
+from rlallocd.transactions import job_updates, transactions
+from rlallocd.transactions.transactions import Applier
 from slurm_testbed import Site
 
 pytestmark = pytest.mark.slurm

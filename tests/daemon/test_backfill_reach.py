@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rlallocd.backfill_reach import BackfillReach
-from rlallocd.queue_order import QueueOrder
+from rlallocd.cluster.backfill_reach import BackfillReach
+from rlallocd.cluster.queue_order import QueueOrder
 from rlallocd.slurm import JobRecord, PartitionRecord, SchedulingRules
 
 from .test_cluster_views import NOW_S, job

@@ -12,14 +12,14 @@ import pytest
 from rlalloc.job import JobView, Shares
 from rlalloc.store import Decision, Store
 from rlalloc.user_messages import UserServiceError
-from rlallocd import decisions, questions
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, find_candidates, job_view
-from rlallocd.decisions import Snapshot, decide
-from rlallocd.left_alone import LeftAlone, OffRequest
-from rlallocd.questions import Question
+from rlallocd.decisions import decisions, questions
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
+from rlallocd.decisions.questions import Question
 from rlallocd.slurm import CommandDied, JobRecord, Slurm
-from rlallocd.transactions import Applier
+from rlallocd.submissions.candidates import Candidate, find_candidates, job_view
+from rlallocd.transactions.left_alone import LeftAlone, OffRequest
+from rlallocd.transactions.transactions import Applier
 
 from .scripted_agent import agent_that_answers
 from .slurm_in_memory import NODE, SlurmInMemory

@@ -11,10 +11,10 @@ import pytest
 
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import Application, Store
-from rlallocd.candidates import find_candidates
-from rlallocd.changes_of_others import kept_changes
 from rlallocd.slurm import JobRecord, Slurm, UpdatePlan
-from rlallocd.transactions import Applier
+from rlallocd.submissions.candidates import find_candidates
+from rlallocd.transactions.changes_of_others import kept_changes
+from rlallocd.transactions.transactions import Applier
 
 from .slurm_in_memory import SlurmInMemory
 from .test_journal_entries import DECIDED, REQUEST, as_size

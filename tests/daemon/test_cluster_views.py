@@ -12,10 +12,9 @@ from rlalloc.job import Allocation
 from rlalloc.pool import Stock
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.urgency import UrgencyRules
-from rlallocd.cluster_views import MOST_VIEWS, ClusterViews
-from rlallocd.node_access import NO_FACTS, SiteFacts
-from rlallocd.node_pools import NodePools
-from rlallocd.request_sizes import Skipped
+from rlallocd.cluster.cluster_views import MOST_VIEWS, ClusterViews
+from rlallocd.cluster.node_access import NO_FACTS, SiteFacts
+from rlallocd.cluster.node_pools import NodePools
 from rlallocd.slurm import (
     GpuDefaults,
     JobRecord,
@@ -27,6 +26,7 @@ from rlallocd.slurm import (
 )
 from rlallocd.slurm.json_reader import job_record
 from rlallocd.slurm.slurm_records import WITHOUT_LIMIT_S
+from rlallocd.submissions.request_sizes import Skipped
 from tests.daemon.slurm_in_memory import gpus as alike_gpus
 
 NOW_S = 10_000

@@ -12,10 +12,10 @@ from rlalloc.config import SlurmSection, parse_config
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.view import ClusterView
 from rlalloc_testbed import USER, Installation, install, start_site
-from rlallocd.decisions import Snapshot
-from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
-from rlallocd.request_sizes import size_of
+from rlallocd.decisions.decisions import Snapshot
+from rlallocd.knowledge.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import SchedulingRules, Slurm, connect
+from rlallocd.submissions.request_sizes import size_of
 from slurm_testbed import NodeKind, Site, wait_until
 from slurm_testbed.specification import Gres, Partition
 

@@ -8,12 +8,12 @@ from rlalloc.bounds import NodeShape, SiteBounds
 from rlalloc.config import Config
 from rlalloc.job import Allocation, Bounds
 from rlalloc.view import ClusterView
-from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import ClusterViews
-from rlallocd.job_tag import read_tag
-from rlallocd.node_access import NO_FACTS, SiteFacts
-from rlallocd.node_pools import NodePools
+from rlallocd.cluster.cluster_views import ClusterViews
+from rlallocd.cluster.node_access import NO_FACTS, SiteFacts
+from rlallocd.cluster.node_pools import NodePools
 from rlallocd.slurm import PartitionRecord
+from rlallocd.submissions.candidates import Candidate, job_view
+from rlallocd.submissions.job_tag import read_tag
 
 from .test_redecision_rules import EIGHT, pending_job
 

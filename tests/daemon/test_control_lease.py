@@ -12,9 +12,9 @@ from rlalloc.config import Config, PolicySection, StoreSection
 from rlalloc.errors import LeaseLost, StoreError
 from rlalloc.store import Store
 from rlalloc.store.journal_seal import JournalSeal
-from rlallocd import site_connection
-from rlallocd.control_lease import RENEW_AFTER_S, SLACK_S, ControlLease, Turn
-from rlallocd.site_connection import SiteConnection
+from rlallocd.process import site_connection
+from rlallocd.process.control_lease import RENEW_AFTER_S, SLACK_S, ControlLease, Turn
+from rlallocd.process.site_connection import SiteConnection
 from rlallocd.slurm import ControllerPing, Slurm, SlurmUnavailable, host_of_this_machine, why_not_in_control
 from rlallocd.slurm.controllers import controllers_in, read_pings
 

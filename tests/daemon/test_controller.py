@@ -19,10 +19,10 @@ from rlalloc.run_times.expert_mix import COLUMNS
 from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.store import Store
 from rlalloc.user_messages import AskSwitch, UserServiceError
-from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
-from rlallocd.left_alone import OffRequest
+from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.slurm import JOBS_PER_CALL, JobRecord
+from rlallocd.transactions.left_alone import OffRequest
 from tests.core.test_store import APPLICATION, DECISION
 from tests.core.test_store_migrations import run_sql
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlalloc_testbed import USER, Installation, install, start_site
 from rlalloc_testbed.installation import PROGRAMS
-from rlallocd.intercept import INTERCEPT_HEADER
+from rlallocd.submissions.intercept import INTERCEPT_HEADER
 from slurm_testbed import Site, wait_until
 
 pytestmark = pytest.mark.slurm

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rlalloc.store import JobKey
-from rlallocd.decided_submissions import DecidedSubmissions
+from rlallocd.submissions.decided_submissions import DecidedSubmissions
 
 from .test_redecision_rules import pending_job
 

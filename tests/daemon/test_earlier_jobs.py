@@ -15,9 +15,9 @@ from rlalloc.errors import StoreError
 from rlalloc.history.earlier_reading import EARLIER, IMPORTED, earlier_reading, unread_s_at_start
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
-from rlallocd.earlier_jobs import BATCH, EarlierJobs
-from rlallocd.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection, wait_s_after
-from rlallocd.interval import Interval
+from rlallocd.outcomes.earlier_jobs import BATCH, EarlierJobs
+from rlallocd.outcomes.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection, wait_s_after
+from rlallocd.process.interval import Interval
 from rlallocd.slurm import AnswerTooLong, EndedJobs, SlurmUnavailable
 from slurm_testbed import wait_until
 from tests.daemon.test_ended_job_collection import CONFIG, DAY_S, HOUR_S, NOW_S, job

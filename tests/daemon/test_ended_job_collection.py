@@ -10,8 +10,8 @@ import pytest
 from rlalloc.config import Config, HistorySection
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
-from rlallocd.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection
-from rlallocd.interval import Interval
+from rlallocd.outcomes.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection
+from rlallocd.process.interval import Interval
 from rlallocd.slurm import EndedJobs, SlurmUnavailable
 from tests.core.history.test_history_readers import PAST
 from tests.core.test_store import APPLICATION, DECISION
@@ -32,7 +32,9 @@ class Site:
         self.store = store
         self.counters: Counter[str] = Counter()
         self.clock_s = 0.0
-        monkeypatch.setattr("rlallocd.ended_job_collection.Interval", lambda: Interval(clock=lambda: self.clock_s))
+        monkeypatch.setattr(
+            "rlallocd.outcomes.ended_job_collection.Interval", lambda: Interval(clock=lambda: self.clock_s)
+        )
         self.collection = EndedJobCollection(store, self.counters)
 
     def ask(self, since_s: float, until_s: float) -> EndedJobs:

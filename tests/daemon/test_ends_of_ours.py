@@ -9,9 +9,9 @@ import pytest
 from rlalloc.config import ObjectiveSection
 from rlalloc.store import JobHistory, Store
 from rlalloc.usage.family_kills import FamilyKills
-from rlallocd.ends_of_ours import GPU_MARKER, our_doing
-from rlallocd.kills_of_ours import KillsOfOurs
-from rlallocd.outcomes import outcomes_of
+from rlallocd.outcomes.ends_of_ours import GPU_MARKER, our_doing
+from rlallocd.outcomes.kills_of_ours import KillsOfOurs
+from rlallocd.outcomes.outcomes import outcomes_of
 from tests.core.test_store import APPLICATION, DECISION
 from tests.daemon.test_outcomes import ENDED
 from tests.plugin_failures import no_plugin_fails
@@ -79,7 +79,7 @@ def test_one_task_of_an_array_is_enough() -> None:
 
 
 def test_a_restarted_daemon_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlallocd.kills_of_ours.time.time", lambda: float(ENDED.ended_s or 0))
+    monkeypatch.setattr("rlallocd.outcomes.kills_of_ours.time.time", lambda: float(ENDED.ended_s or 0))
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
     job = decided()
     store.add_decisions(job.decisions)

@@ -16,8 +16,8 @@ from rlalloc.run_time import RunTimeEstimate
 from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.store import Store
 from rlalloc.view import slowdown
-from rlallocd.expected_run_times import ExpectedRunTimes, named_by
-from rlallocd.known_run_times import LIMITS_ONLY
+from rlallocd.knowledge.expected_run_times import ExpectedRunTimes, named_by
+from rlallocd.knowledge.known_run_times import LIMITS_ONLY
 from rlallocd.slurm import JobRecord
 
 from .test_redecision_rules import EIGHT, decision_for, pending_job

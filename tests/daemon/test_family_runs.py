@@ -17,11 +17,11 @@ from rlalloc.past_job import PastJob
 from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.store import Decision, Store
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import find_candidates
-from rlallocd.decisions import Snapshot, decide
-from rlallocd.family_runs import FamilyRuns
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
+from rlallocd.knowledge.family_runs import FamilyRuns
 from rlallocd.slurm import PartitionRecord, SiteLimits
+from rlallocd.submissions.candidates import find_candidates
 
 from .slurm_in_memory import NODE
 from .test_redecision_rules import EIGHT, decision_for, pending_job

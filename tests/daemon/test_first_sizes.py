@@ -8,13 +8,13 @@ import pytest
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.urgency import UrgencyRules
-from rlallocd.candidates import Candidate
-from rlallocd.cluster_views import ClusterViews
-from rlallocd.first_sizes import FirstSizes
-from rlallocd.job_tag import read_tag
-from rlallocd.node_access import NO_FACTS, SiteFacts
-from rlallocd.node_pools import NodePools
+from rlallocd.cluster.cluster_views import ClusterViews
+from rlallocd.cluster.node_access import NO_FACTS, SiteFacts
+from rlallocd.cluster.node_pools import NodePools
+from rlallocd.decisions.first_sizes import FirstSizes
 from rlallocd.slurm import JobRecord, LicenseRecord, SchedulingRules
+from rlallocd.submissions.candidates import Candidate
+from rlallocd.submissions.job_tag import read_tag
 
 from .slurm_in_memory import NODE, gpus
 from .test_redecision_rules import EIGHT, pending_job

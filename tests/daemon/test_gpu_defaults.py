@@ -8,11 +8,11 @@ import pytest
 
 from rlalloc.store import Decision
 from rlalloc_cli.explain import as_asked
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate
-from rlallocd.decisions import Snapshot, decide
-from rlallocd.job_tag import read_tag
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.slurm import GpuDefaults, JobRecord, PartitionRecord, RequestFields
+from rlallocd.submissions.candidates import Candidate
+from rlallocd.submissions.job_tag import read_tag
 
 from .slurm_in_memory import NODE
 from .test_redecision_rules import pending_job

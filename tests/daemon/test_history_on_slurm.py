@@ -9,7 +9,7 @@ import pytest
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlalloc_testbed import Installation
-from rlallocd.ended_job_collection import SETTLED_AFTER_S
+from rlallocd.outcomes.ended_job_collection import SETTLED_AFTER_S
 from slurm_testbed import wait_until
 from tests.core.test_store_migrations import run_sql
 

@@ -5,8 +5,8 @@ import pytest
 
 from rlalloc.job import Allocation
 from rlalloc.store import Application, JobHistory
-from rlallocd.journal_entries import restorations_for, taking_back, updates_of, verify
 from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.transactions.journal_entries import restorations_for, taking_back, updates_of, verify
 from tests.core.test_store import APPLICATION
 
 from .test_redecision_rules import pending_job

@@ -17,15 +17,15 @@ from rlalloc.usage.past_bounds import NO_NEEDS
 from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.profiled_needs import ProfiledFloors
 from rlalloc.usage.trimming_rules import TrimmingSection
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import ClusterViews
-from rlallocd.decisions import Snapshot, decide
-from rlallocd.job_tag import read_tag
-from rlallocd.known_usage import KnownUsage, as_past_job
-from rlallocd.node_pools import NodePools
+from rlallocd.cluster.cluster_views import ClusterViews
+from rlallocd.cluster.node_pools import NodePools
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
+from rlallocd.knowledge.known_usage import KnownUsage, as_past_job
 from rlallocd.slurm import PartitionRecord, SiteLimits
 from rlallocd.slurm.slurm_records import RequestFields
+from rlallocd.submissions.candidates import Candidate, job_view
+from rlallocd.submissions.job_tag import read_tag
 from tests.agent.running_server import Server
 from tests.core.profiles import measured, profile
 from tests.daemon.slurm_in_memory import NODE, gpus

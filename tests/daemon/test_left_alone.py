@@ -8,11 +8,11 @@ from rlalloc.store.job_story import story_of
 from rlalloc.user_messages import UserServiceError
 from rlalloc_cli.explain_shortly import print_shortly
 from rlalloc_testbed import USER
-from rlallocd.candidates import find_candidates, find_redecision_candidates
-from rlallocd.job_tag import read_tag, with_skip
-from rlallocd.left_alone import LeftAlone, OffRequest
-from rlallocd.request_sizes import Skipped, check_form
 from rlallocd.slurm import JobRecord, SlurmUnavailable, UpdatePlan, UpdateRefused
+from rlallocd.submissions.candidates import find_candidates, find_redecision_candidates
+from rlallocd.submissions.job_tag import read_tag, with_skip
+from rlallocd.submissions.request_sizes import Skipped, check_form
+from rlallocd.transactions.left_alone import LeftAlone, OffRequest
 from tests.daemon.test_apply_transactions import JOB, Engine, _waiting_job, engine
 
 __all__ = ["engine"]

@@ -7,18 +7,18 @@ import msgspec
 import pytest
 
 from rlalloc.config import parse_config
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import find_candidates
-from rlallocd.decisions import Snapshot, decide
-from rlallocd.known_run_times import LIMITS_ONLY
-from rlallocd.licenses import Licenses
-from rlallocd.node_access import SiteFacts
-from rlallocd.queue_order import QueueOrder
+from rlallocd.cluster.licenses import Licenses
+from rlallocd.cluster.node_access import SiteFacts
+from rlallocd.cluster.queue_order import QueueOrder
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
+from rlallocd.knowledge.known_run_times import LIMITS_ONLY
 from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.license_text import license_counts, read_licenses
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
+from rlallocd.submissions.candidates import find_candidates
 
 from .slurm_in_memory import gpus as alike_gpus
 from .test_cluster_views import A100, EXPECTED_S, NOW_S, job, views_of

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config
-from rlalloc.script_words import TOO_LONG
-from rlallocd.candidates import Candidate
-from rlallocd.job_tag import read_tag
-from rlallocd.long_scripts import LongScripts
+from rlalloc.scripts.script_words import TOO_LONG
 from rlallocd.slurm import Slurm, SlurmUnavailable
+from rlallocd.submissions.candidates import Candidate
+from rlallocd.submissions.job_tag import read_tag
+from rlallocd.submissions.long_scripts import LongScripts
 
 from .test_redecision_rules import pending_job
 
@@ -93,7 +93,7 @@ def test_a_burst_of_long_scripts_and_a_silent_slurmctld_do_not_hold_other_jobs_u
 def test_a_slow_slurmctld_is_not_asked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the watchdog is told of each script."""
     now_s = [0.0]
-    monkeypatch.setattr("rlallocd.long_scripts.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("rlallocd.submissions.long_scripts.time.monotonic", lambda: now_s[0])
     slurm, signs = Scripts(LONG), []
 
     def progress() -> None:

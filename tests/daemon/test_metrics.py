@@ -19,16 +19,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rlalloc.config import AgentSection, Config, parse_config
-from rlalloc.last_training import FILE, LastTraining, note_training
-from rlalloc.logs import RepeatFilter
-from rlalloc.policies import PolicyStore
-from rlalloc.service import Watchdog
+from rlalloc.policy.last_training import FILE, LastTraining, note_training
+from rlalloc.policy.policies import PolicyStore
+from rlalloc.system.logs import RepeatFilter
+from rlalloc.system.service import Watchdog
 from rlalloc_testbed import Installation
-from rlallocd import metrics_server
-from rlallocd.agent_client import AgentClient, AgentUnavailable
-from rlallocd.installation_metrics import InstallationMetrics
-from rlallocd.metrics import Metrics
-from rlallocd.metrics_server import MOST, MetricsServer, serve_metrics
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
+from rlallocd.metrics import metrics_server
+from rlallocd.metrics.installation_metrics import InstallationMetrics
+from rlallocd.metrics.metrics import Metrics
+from rlallocd.metrics.metrics_server import MOST, MetricsServer, serve_metrics
 from rlallocd.slurm import Commands, SlurmUnavailable
 from slurm_testbed import wait_until
 

@@ -15,10 +15,10 @@ from rlalloc.job import Shares
 from rlalloc.store import Application
 from rlalloc_testbed import USER, Installation, install, start_site
 from rlalloc_testbed.installation import PLUGIN
-from rlallocd.node_pools import NodePools
-from rlallocd.request_sizes import size_of
+from rlallocd.cluster.node_pools import NodePools
 from rlallocd.slurm import connect
-from rlallocd.update_plans import plan_update
+from rlallocd.submissions.request_sizes import size_of
+from rlallocd.transactions.update_plans import plan_update
 from slurm_testbed import NodeKind, Site, wait_until
 from slurm_testbed.processes import PROGRAMS_VARIABLE
 

@@ -12,12 +12,12 @@ from rlalloc.job import Allocation, Bounds
 from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.usage.past_bounds import NO_NEEDS, KnownNeeds
 from rlalloc.usage.profiled_needs import ProfiledFloors
-from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import ClusterViews
-from rlallocd.job_plans import gpu_memory_gib, plan_of_job
-from rlallocd.job_tag import read_tag
-from rlallocd.node_pools import NodePools
+from rlallocd.cluster.cluster_views import ClusterViews
+from rlallocd.cluster.node_pools import NodePools
+from rlallocd.knowledge.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.slurm import NodeNeeds, NodeRecord
+from rlallocd.submissions.candidates import Candidate, job_view
+from rlallocd.submissions.job_tag import read_tag
 from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB
 
@@ -84,7 +84,7 @@ def test_what_a_job_needs_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None
     def found_again(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("rlallocd.candidates.with_model_needs", found_again)
+    monkeypatch.setattr("rlallocd.submissions.candidates.with_model_needs", found_again)
     assert bounds(planned, "a100") == known
 
 

@@ -13,11 +13,11 @@ from rlalloc.job import Shares
 from rlalloc.store import Application, ApplicationState, JobHistory, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import expected_run_time_s
-from rlallocd import nice_decay
-from rlallocd.decisions import with_nice
-from rlallocd.nice_decay import Added, NiceDecay, added_by, nice_due, updates_for
+from rlallocd.decisions.decisions import with_nice
 from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
-from rlallocd.verification import AddedNice
+from rlallocd.transactions import nice_decay
+from rlallocd.transactions.nice_decay import Added, NiceDecay, added_by, nice_due, updates_for
+from rlallocd.transactions.verification import AddedNice
 
 from .hand_clock import HandClock
 from .test_redecision_rules import EIGHT, decision_for, pending_job

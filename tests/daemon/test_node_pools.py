@@ -9,7 +9,7 @@ import pytest
 from rlalloc.constraint import is_simple
 from rlalloc.devices import Device, NodeDevices
 from rlalloc.pool import CPUS
-from rlallocd.node_pools import NodePools
+from rlallocd.cluster.node_pools import NodePools
 from rlallocd.slurm import JobRecord, NodeNeeds
 from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB, SIZE

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from rlallocd.node_pools import NodePools
-from rlallocd.open_nodes import OpenNodes
+from rlallocd.cluster.node_pools import NodePools
+from rlallocd.cluster.open_nodes import OpenNodes
 from rlallocd.slurm import NodeRecord, ReservationRecord
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_request_sizes_and_tags import JOB, SIZE

@@ -7,7 +7,7 @@ from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
 from rlalloc.objective import REWARDS, TERM_NAMES, Resources, Weights
 from rlalloc.store import Circumstances, Decision
-from rlallocd.outcome_costs import costs_of_run, mean_costs, reward_of
+from rlallocd.outcomes.outcome_costs import costs_of_run, mean_costs, reward_of
 from rlallocd.slurm import AccountingRecord
 from tests.plugin_failures import no_plugin_fails
 

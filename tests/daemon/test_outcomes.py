@@ -5,7 +5,7 @@ import msgspec
 from rlalloc.config import ObjectiveSection
 from rlalloc.job import Shares
 from rlalloc.store import Application, ApplicationState, Decision, JobHistory
-from rlallocd.outcomes import outcomes_of
+from rlallocd.outcomes.outcomes import outcomes_of
 from rlallocd.slurm import AccountingRecord
 from tests.core.test_store import APPLICATION, DECISION, SIZE
 from tests.plugin_failures import no_plugin_fails

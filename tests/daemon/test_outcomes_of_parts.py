@@ -6,7 +6,7 @@ import pytest
 from rlalloc.config import ObjectiveSection
 from rlalloc.job import Allocation
 from rlalloc.store import Decision, JobHistory
-from rlallocd.outcomes import outcomes_of
+from rlallocd.outcomes.outcomes import outcomes_of
 from rlallocd.slurm import AccountingRecord
 from rlallocd.slurm.accounting import read_accounting
 from tests.plugin_failures import no_plugin_fails

@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from rlallocd.signals import Signals
+from rlallocd.process.signals import Signals
 from rlallocd.slurm import SlurmUnavailable, UnexpectedAnswer
 from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader

@@ -11,15 +11,12 @@ import pytest
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlalloc.store import Application, JobHistory, Store
-from rlallocd import redecision
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, find_redecision_candidates
-from rlallocd.decisions import Snapshot
-from rlallocd.job_tag import read_tag
-from rlallocd.journal_entries import entry_of
-from rlallocd.redecision import redecide
-from rlallocd.redecision_rounds import RedecisionRounds
-from rlallocd.signals import Stopping
+from rlallocd.decisions import redecision
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot
+from rlallocd.decisions.redecision import redecide
+from rlallocd.decisions.redecision_rounds import RedecisionRounds
+from rlallocd.process.signals import Stopping
 from rlallocd.slurm import (
     JobRecord,
     LicenseRecord,
@@ -29,6 +26,9 @@ from rlallocd.slurm import (
     SchedulingRules,
     SiteLimits,
 )
+from rlallocd.submissions.candidates import Candidate, find_redecision_candidates
+from rlallocd.submissions.job_tag import read_tag
+from rlallocd.transactions.journal_entries import entry_of
 from tests.agent.running_server import Server
 
 from .hand_clock import HandClock

@@ -12,8 +12,7 @@ from rlalloc.job import Allocation, ChosenType, JobView
 from rlalloc.observation import SCHEMA_ID, encode
 from rlalloc.store import Application, ApplicationState, Decision, JobHistory
 from rlalloc.view import ClusterView
-from rlallocd.candidates import find_redecision_candidates
-from rlallocd.redecision_rules import (
+from rlallocd.decisions.redecision_rules import (
     Situation,
     changed_enough,
     is_new,
@@ -24,6 +23,7 @@ from rlallocd.redecision_rules import (
     why_not_redecided,
 )
 from rlallocd.slurm import JobRecord
+from rlallocd.submissions.candidates import find_redecision_candidates
 
 from .test_request_sizes_and_tags import ENFORCE, JOB
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rlalloc_testbed import USER, Installation, install
-from rlallocd.ends_of_ours import GPU_MARKER
+from rlallocd.outcomes.ends_of_ours import GPU_MARKER
 from rlallocd.slurm import Commands, span_of
 from slurm_testbed import Site, wait_until
 

@@ -7,12 +7,12 @@ from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlalloc.llm.parallel_layouts import ParallelPlan
-from rlallocd.candidates import find_candidates, find_deferred, is_left_to_decide
-from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note, with_plan_note, with_skip
-from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.slurm.json_reader import job_record
-from rlallocd.update_plans import plan_restoration, plan_update, without_empty_memory
+from rlallocd.submissions.candidates import find_candidates, find_deferred, is_left_to_decide
+from rlallocd.submissions.job_tag import fits_slurmdbd, has_note, read_tag, with_note, with_plan_note, with_skip
+from rlallocd.submissions.request_sizes import Skipped, check_form, differences, size_of, size_on
+from rlallocd.transactions.update_plans import plan_restoration, plan_update, without_empty_memory
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
 PLAN = ParallelPlan(data=1, tensor=2, pipeline=2)

@@ -10,7 +10,7 @@ import pytest
 
 from rlalloc.config import StoreSection
 from rlalloc.store import Decision, Store
-from rlallocd.retention import BATCH, Retention
+from rlallocd.outcomes.retention import BATCH, Retention
 from tests.core.history.test_history_readers import PAST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 

@@ -18,20 +18,21 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from rlalloc import service
 from rlalloc.config import AgentSection, Config, HistorySection, PolicySection, SlurmSection
 from rlalloc.run_times.given_answers import GivenAnswers
-from rlalloc.service import Watchdog
-from rlallocd import daemon_app, site_connection
-from rlallocd.agent_client import AgentClient
-from rlallocd.intercept import RuntimeDirectoryError
-from rlallocd.kept_answers import KeptAnswers
-from rlallocd.metrics_server import serve_metrics
-from rlallocd.only_daemon import LOCK_FILE, OnlyDaemon
-from rlallocd.reload import reloaded
-from rlallocd.runtime_files import RuntimeFiles
+from rlalloc.system import service
+from rlalloc.system.service import Watchdog
+from rlallocd import daemon_app
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.knowledge.kept_answers import KeptAnswers
+from rlallocd.metrics.metrics_server import serve_metrics
+from rlallocd.process import site_connection
+from rlallocd.process.only_daemon import LOCK_FILE, OnlyDaemon
+from rlallocd.process.reload import reloaded
+from rlallocd.process.runtime_files import RuntimeFiles
 from rlallocd.slurm import Slurm, SlurmUnavailable
 from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.submissions.intercept import RuntimeDirectoryError
 from slurm_testbed import wait_until
 from tests.agent.running_server import Server
 

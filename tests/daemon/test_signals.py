@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from rlalloc.observation import FEATURES, EncodedQuestion
-from rlallocd.agent_client import AgentClient, AgentUnavailable
-from rlallocd.signals import Signals, Stopping, Waiter
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
+from rlallocd.process.signals import Signals, Stopping, Waiter
 
 pytestmark = pytest.mark.timeout(60)
 FOR_EVER_S = 3600.0

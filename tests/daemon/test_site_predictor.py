@@ -17,9 +17,9 @@ from rlalloc.run_times.recent_runs import FEATURES
 from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
 from rlalloc.store import Store
 from rlalloc.usage.trimming_rules import TrimmingSection
-from rlallocd import kept_answers, site_predictor
-from rlallocd.kept_answers import KeptAnswers
-from rlallocd.site_predictor import SitePredictor
+from rlallocd.knowledge import kept_answers, site_predictor
+from rlallocd.knowledge.kept_answers import KeptAnswers
+from rlallocd.knowledge.site_predictor import SitePredictor
 
 NOW_S = 1_000_000.0
 

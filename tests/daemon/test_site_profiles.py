@@ -11,7 +11,7 @@ from rlalloc.config import Config, SpeedSection
 from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.speed.profile_file import AppliesTo, write_profile
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
-from rlallocd.site_profiles import SiteProfiles
+from rlallocd.knowledge.site_profiles import SiteProfiles
 from tests.core.profiles import profile
 
 from .test_family_runs import decision_of, limit_s
@@ -87,7 +87,7 @@ def test_changes_are_taken_up_later_and_removed_files_forgotten(
     write_profile(profile(0.1, NAMED), path)
     looked(config, speeds, profiles)
     assert speeds.of(JOB.user, JOB.name, EIGHT).belief is PRIOR_BELIEF  # not yet
-    monkeypatch.setattr("rlallocd.site_profiles._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("rlallocd.knowledge.site_profiles._LOOK_EVERY_S", 0.0)
     looked(config, speeds, profiles)
     known = speeds.of(JOB.user, JOB.name, EIGHT).belief
     assert known is not PRIOR_BELIEF

@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from rlallocd.job_updates import BATCH, JobUpdates
 from rlallocd.slurm import Commands, Slurm, SlurmUnavailable
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.pace import JobsPerCommand
 from rlallocd.slurm.request_details import request_details
+from rlallocd.transactions.job_updates import BATCH, JobUpdates
 
 JOBS = [(job_id, 0.0) for job_id in range(1, BATCH + 1)]
 SLOW_SCONTROL = """#!/bin/sh

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlallocd.request_sizes import FORMS_SKIPPED
 from rlallocd.slurm import Slurm, SlurmError, UnexpectedAnswer
 from rlallocd.slurm.generations import Capabilities, capabilities_of, generations, same_release, selection
+from rlallocd.submissions.request_sizes import FORMS_SKIPPED
 
 from .recordings import FIXTURES, Recorded, files_of, folder_of
 

@@ -9,21 +9,21 @@ from rlalloc.config import Config, parse_config
 from rlalloc.errors import ConfigError
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import Decision, JobHistory
-from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate
-from rlallocd.changes_of_others import verify_kept_as_started
-from rlallocd.decisions import Snapshot, decide
-from rlallocd.job_tag import read_tag
-from rlallocd.journal_entries import entry_of, restorations_for, update_for, verify
-from rlallocd.node_access import Access
-from rlallocd.pending_types import OnType, PendingTypes
-from rlallocd.redecision import redecide
-from rlallocd.request_sizes import differences
+from rlallocd.cluster.node_access import Access
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
+from rlallocd.decisions.pending_types import OnType, PendingTypes
+from rlallocd.decisions.redecision import redecide
+from rlallocd.decisions.type_choices import may_get_a_type, on_each_type
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
 from rlallocd.slurm.limit_records import SiteLimits
 from rlallocd.slurm.scheduling_rules import SchedulingRules
-from rlallocd.type_choices import may_get_a_type, on_each_type
-from rlallocd.verification import changed_meanwhile
+from rlallocd.submissions.candidates import Candidate
+from rlallocd.submissions.job_tag import read_tag
+from rlallocd.submissions.request_sizes import differences
+from rlallocd.transactions.changes_of_others import verify_kept_as_started
+from rlallocd.transactions.journal_entries import entry_of, restorations_for, update_for, verify
+from rlallocd.transactions.verification import changed_meanwhile
 from tests.agent.running_server import Server
 
 from .slurm_in_memory import NODE, gpus

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.config import Config, parse_config
-from rlallocd.request_sizes import Skipped
+from rlallocd.cluster.unchecked_nodes import NodesToAvoid, UncheckedNodes, require_checked, unchecked_nodes
 from rlallocd.slurm import NodeRecord
 from rlallocd.slurm.node_mark import TASK_PROLOG_VERSION, is_marked, with_mark
-from rlallocd.unchecked_nodes import NodesToAvoid, UncheckedNodes, require_checked, unchecked_nodes
+from rlallocd.submissions.request_sizes import Skipped
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_request_sizes_and_tags import JOB
 

@@ -1,6 +1,6 @@
 """What each user may ask for of rlallocd."""
 
-from rlallocd.user_pace import ALLOWANCE, PER_S, UserPace
+from rlallocd.users.user_pace import ALLOWANCE, PER_S, UserPace
 
 
 def test_an_allowance_is_used_up_and_fills_up_again() -> None:

@@ -42,12 +42,12 @@ from rlalloc.user_messages import (
 )
 from rlalloc_cli.own_jobs import state_for_me
 from rlalloc_cli.status import print_daemon_status
-from rlallocd import user_service
-from rlallocd.daemon_state import StateFile
-from rlallocd.left_alone import OffRequests
-from rlallocd.switched_off import SiteSwitchInUse
-from rlallocd.user_connections import MOST_OF_A_USER, MOST_OF_ALL
-from rlallocd.user_service import Asker, UserService
+from rlallocd.process.daemon_state import StateFile
+from rlallocd.process.switched_off import SiteSwitchInUse
+from rlallocd.transactions.left_alone import OffRequests
+from rlallocd.users import user_service
+from rlallocd.users.user_connections import MOST_OF_A_USER, MOST_OF_ALL
+from rlallocd.users.user_service import Asker, UserService
 from slurm_testbed import wait_until
 from tests.core.test_store import DECISION
 from tests.daemon.test_redecision_rules import pending_job

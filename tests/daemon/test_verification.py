@@ -8,10 +8,16 @@ import msgspec
 import pytest
 
 from rlalloc.job import Allocation
-from rlallocd.request_sizes import size_of
 from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.slurm.json_reader import job_record
-from rlallocd.verification import AddedNice, changed_meanwhile, limit_is_ours, verify_pending, verify_started
+from rlallocd.submissions.request_sizes import size_of
+from rlallocd.transactions.verification import (
+    AddedNice,
+    changed_meanwhile,
+    limit_is_ours,
+    verify_pending,
+    verify_started,
+)
 
 from .fault_cases import FAULTS
 from .recordings import FIXTURES

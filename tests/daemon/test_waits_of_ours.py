@@ -9,9 +9,9 @@ import pytest
 
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import JobHistory, Store
-from rlallocd.decisions import Snapshot
+from rlallocd.decisions.decisions import Snapshot
 from rlallocd.slurm import RequestFields, ReservationRecord, SiteLimits
-from rlallocd.waits_of_ours import WaitsOfOurs
+from rlallocd.transactions.waits_of_ours import WaitsOfOurs
 from tests.core.test_store import APPLICATION
 from tests.daemon.slurm_in_memory import NODE, gpus
 

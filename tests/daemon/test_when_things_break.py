@@ -18,9 +18,9 @@ from rlalloc.store.journal_seal import JournalKey
 from rlalloc.user_messages import SOCKET_FILE, AskSettings, Settings, ask_daemon
 from rlalloc_testbed import USER, Installation, install, start_site
 from rlalloc_testbed.installation import PROGRAMS
-from rlallocd.intercept import WAKE_FILE
-from rlallocd.request_sizes import size_of
 from rlallocd.slurm import Commands, Slurm
+from rlallocd.submissions.intercept import WAKE_FILE
+from rlallocd.submissions.request_sizes import size_of
 from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE

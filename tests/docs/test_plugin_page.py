@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlalloc.script_context import ARGUMENTS, COMPARES, FILE, WRITES
-from rlalloc.script_words import STATES, TOO_LONG
+from rlalloc.scripts.script_context import ARGUMENTS, COMPARES, FILE, WRITES
+from rlalloc.scripts.script_words import STATES, TOO_LONG
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from render_reference import ROOT, comments_of, configuration_page, pages
 from rlalloc.config import Config, parse_config
 from rlalloc.heuristics.named import EXPERTS
 from rlalloc_cli.main import app, mount_trainer
-from rlallocd.request_sizes import FORMS_SKIPPED
+from rlallocd.submissions.request_sizes import FORMS_SKIPPED
 from tests.docs.test_links import DOCUMENTS
 
 REFERENCE: Final = ROOT / "docs" / "reference"

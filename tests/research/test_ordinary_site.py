@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rlalloc.config import load_config
 from rlalloc.job import Allocation
-from rlalloc.script_words import read_long_script
+from rlalloc.scripts.script_words import read_long_script
 from rlalloc_cli.check import report_on
 from rlalloc_research.__main__ import app
 from rlalloc_research.ordinary_site import Script, judged, rules_of, scripts_in

@@ -10,7 +10,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
 from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc.progress import silent
 from rlalloc_agent.actor import Actor
 from rlalloc_research.pareto_front import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlalloc.config import Config, Rule
-from rlallocd.intercept import intercept_text
+from rlallocd.submissions.intercept import intercept_text
 
 from .lua_slurm import NOW, PLUGIN, UPTIME, literal
 

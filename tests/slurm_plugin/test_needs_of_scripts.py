@@ -11,7 +11,7 @@ from rlalloc.llm.facts import Facts, facts_of_words
 from rlalloc.llm.model_needs import counts_that_fit
 from rlalloc.llm.named_files import facts_of_script
 from rlalloc.llm.script_options import FOLLOWS_GPUS, PLANNED
-from rlalloc.script_words import read_long_script
+from rlalloc.scripts.script_words import read_long_script
 
 from .hostile_scripts import corpus
 

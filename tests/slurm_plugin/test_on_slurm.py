@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from rlallocd.intercept import INTERCEPT_HEADER
-from rlallocd.job_tag import read_tag
 from rlallocd.slurm.generations import capabilities_of
+from rlallocd.submissions.intercept import INTERCEPT_HEADER
+from rlallocd.submissions.job_tag import read_tag
 from slurm_testbed import MissingSoftwareError, NotPermittedError, Site, SiteSpec, TestbedError
 from slurm_testbed.layout import DEFAULT_ROOT
 from slurm_testbed.requirements import check_requirements

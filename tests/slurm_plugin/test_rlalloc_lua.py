@@ -12,10 +12,10 @@ import pytest
 from rlalloc.bounds import parse_directives
 from rlalloc.config import Config, Rule
 from rlalloc.errors import DirectiveError
-from rlalloc.script_class import class_of
-from rlallocd.intercept import INTERCEPT_HEADER, intercept_text
-from rlallocd.job_tag import read_tag
+from rlalloc.scripts.script_class import class_of
 from rlallocd.slurm.generations import Capabilities, generations
+from rlallocd.submissions.intercept import INTERCEPT_HEADER, intercept_text
+from rlallocd.submissions.job_tag import read_tag
 
 from .lua_slurm import NOW, PLUGIN, UPTIME, Submitted, literal, submit
 

@@ -17,14 +17,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlalloc.config import Config, config_as_yaml, parse_config
-from rlalloc.consent import Consent, consent_of
 from rlalloc.job import Bounds, JobClass
-from rlalloc.script_class import class_of, directive_words
-from rlalloc.script_rules import ScriptRules
-from rlalloc.script_words import TOO_LONG, ScriptWords, read_long_script, read_script, words_from_tag
+from rlalloc.scripts.consent import Consent, consent_of
+from rlalloc.scripts.script_class import class_of, directive_words
+from rlalloc.scripts.script_rules import ScriptRules
+from rlalloc.scripts.script_words import TOO_LONG, ScriptWords, read_long_script, read_script, words_from_tag
 from rlalloc_cli.check import report_on
 from rlalloc_cli.sbatch_request import sbatch_lines
-from rlallocd.job_tag import read_tag
+from rlallocd.submissions.job_tag import read_tag
 
 from .hostile_scripts import corpus, hostile_fields, hostile_scripts
 from .lua_reader import Read, read_scripts

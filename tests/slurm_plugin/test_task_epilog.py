@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlallocd.ends_of_ours import GPU_MARKER
+from rlallocd.outcomes.ends_of_ours import GPU_MARKER
 from slurm_testbed import MissingSoftwareError, NotPermittedError, Site, SiteSpec
 from slurm_testbed.layout import DEFAULT_ROOT
 from slurm_testbed.requirements import check_requirements

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlallocd import update_plans
 from rlallocd.slurm import control
+from rlallocd.transactions import update_plans
 from tests.systemd import debian_slurm
 from tests.systemd.conftest import PROJECT_INSIDE
 from tests.systemd.systemd_container import Container

@@ -26,7 +26,7 @@ print(page)
 TRAINS = """
 import time
 from pathlib import Path
-from rlalloc.last_training import running_training
+from rlalloc.policy.last_training import running_training
 with running_training(Path("/var/lib/rlalloc/policies")):
     time.sleep(600)
 """
@@ -38,7 +38,7 @@ with sqlite3.connect("/var/lib/rlalloc/store.sqlite") as store:
 ADDS_A_REFUSED_VERSION = """
 from pathlib import Path
 import msgspec
-from rlalloc.policies import PolicyStore, read_manifest
+from rlalloc.policy.policies import PolicyStore, read_manifest
 from rlalloc_agent.served_policy import shipped_folder
 with shipped_folder() as folder:
     evaluation = {"promote": False, "reason": "it is [/worse]"}

@@ -38,7 +38,7 @@ PROMOTES_AND_IS_KILLED = """
 import os, signal
 from pathlib import Path
 import msgspec
-from rlalloc.policies import PolicyStore, read_manifest
+from rlalloc.policy.policies import PolicyStore, read_manifest
 from rlalloc.store import PolicyRow, Store
 from rlalloc_agent.served_policy import shipped_folder
 policies, store = PolicyStore(Path("/var/lib/rlalloc/policies")), Store("sqlite:////var/lib/rlalloc/store.sqlite")

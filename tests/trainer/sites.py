@@ -20,7 +20,7 @@ from rlalloc_simulator.site_from_workload import Workload, site_of, submitted_fr
 from rlalloc_simulator.workloads.generator import GeneratorSettings, generate
 from rlalloc_simulator.workloads.workload_job import End, NodeGroup
 from rlalloc_simulator.workloads.workload_model import load_model
-from rlallocd.outcome_costs import costs_of_run, reward_of
+from rlallocd.outcomes.outcome_costs import costs_of_run, reward_of
 from rlallocd.slurm import AccountingRecord
 from tests.plugin_failures import no_plugin_fails
 

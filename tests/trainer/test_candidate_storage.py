@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from rlalloc.errors import PolicyError, StoreError
-from rlalloc.interrupted_promotion import MENDER, mend_interrupted_promotion
-from rlalloc.policies import CURRENT, PolicyStore
+from rlalloc.policy.interrupted_promotion import MENDER, mend_interrupted_promotion
+from rlalloc.policy.policies import CURRENT, PolicyStore
 from rlalloc.store import PolicyRow, Store
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.paired_statistics import Interval

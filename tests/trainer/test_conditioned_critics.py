@@ -5,7 +5,7 @@ import torch
 
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
-from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc_trainer.advantages.weight_relabelling import conditioned_on, draw_weights
 from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeightConditionedCritics, term_importance
 from tests.trainer.importance import importance

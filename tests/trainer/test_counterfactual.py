@@ -12,7 +12,7 @@ from rlalloc.heuristics import BASELINE, price_ef
 from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import encode
-from rlalloc.policy_inputs import PolicyInputs, baseline_shares
+from rlalloc.policy.policy_inputs import PolicyInputs, baseline_shares
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_simulator.driving import drive, sizes_now

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rlalloc.heuristics import ALTERNATIVES, AS_REQUESTED_NAME, BASELINE_NAME
-from rlalloc.policies import NOWHERE, Routing
+from rlalloc.policy.policies import NOWHERE, Routing
 from rlalloc_trainer.promotion.held_out_evidence import (
     CANDIDATE,
     GATE_HEURISTICS,

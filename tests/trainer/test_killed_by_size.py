@@ -6,7 +6,7 @@ import pytest
 
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, Bounds, Range, Shares
-from rlalloc.policies import EVERYWHERE
+from rlalloc.policy.policies import EVERYWHERE
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy

@@ -14,8 +14,8 @@ from rlalloc.config import TrainerSection
 from rlalloc.heuristics import SERVED_HEURISTICS, largest
 from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES, POOL_FEATURES, SCHEMA_ID, EncodedQuestion, recalled
-from rlalloc.policies import CURRENT, PolicyStore
-from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
+from rlalloc.policy.policies import CURRENT, PolicyStore
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc.store import Experience
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor

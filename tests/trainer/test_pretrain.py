@@ -10,7 +10,7 @@ import pytest
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE_NAME
-from rlalloc.policies import verify
+from rlalloc.policy.policies import verify
 from rlalloc.progress import silent
 from rlalloc_simulator.comparison import runner
 from rlalloc_simulator.comparison.runner import Run, run_all

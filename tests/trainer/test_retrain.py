@@ -15,8 +15,8 @@ from rlalloc.heuristics import ALTERNATIVES, AS_REQUESTED_NAME, BASELINE_NAME
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES, POOL_FEATURES, SCHEMA_ID, encode, type_features
-from rlalloc.policies import ACTOR_FILE, PolicyStore, Routing, verify
-from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
+from rlalloc.policy.policies import ACTOR_FILE, PolicyStore, Routing, verify
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience

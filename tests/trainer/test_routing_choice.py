@@ -7,7 +7,7 @@ import torch
 from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.heuristics.named import policy_named
 from rlalloc.objective import Weights
-from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
+from rlalloc.policy.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval

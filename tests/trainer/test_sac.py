@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlalloc.job import SHARES
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.sac.critics import BESIDE, EnsemblePerceptron, PlainCritics, advantage_over_heuristic
 from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlalloc.config import load_config
-from rlalloc.policies import verify
+from rlalloc.policy.policies import verify
 from rlalloc.store import Store
 from rlalloc_agent.actor import load_actor
 from rlalloc_simulator import parallel

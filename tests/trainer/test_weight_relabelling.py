@@ -6,7 +6,7 @@ import pytest
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc_trainer.advantages.weight_relabelling import (
     DEFAULT_PART,
     KILLS,

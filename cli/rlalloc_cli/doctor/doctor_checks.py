@@ -7,7 +7,6 @@ from rlalloc.config import Config
 from rlalloc.errors import ConfigError
 from rlalloc.messages import AgentState
 from rlalloc_cli.doctor.node_checks import named_nodes, node_findings
-from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.checks.finding import Finding, failure
 from rlallocd.checks.machine_checks import (
     agent_findings,
@@ -21,7 +20,8 @@ from rlallocd.checks.site_checks import daemon_user, installation_findings
 from rlallocd.checks.slurm_checks import OUR_TASK_PROLOG
 from rlallocd.checks.switch_check import switch_findings
 from rlallocd.checks.units import unit_state
-from rlallocd.daemon_state import read_daemon_state
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
+from rlallocd.process.daemon_state import read_daemon_state
 from rlallocd.slurm import Commands, Slurm, SlurmError
 from rlallocd.slurm.node_probe import NodeProbe
 from rlallocd.slurm.site_settings import read_site_settings

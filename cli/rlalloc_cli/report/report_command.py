@@ -8,7 +8,7 @@ import typer
 
 from rlalloc.config import DEFAULT_PATH
 from rlalloc.errors import ConfigError, RlallocError
-from rlalloc.shared_files import replace_file
+from rlalloc.system.shared_files import replace_file
 from rlalloc_cli.config_option import ConfigForAllOption
 from rlalloc_cli.terminal import fail
 

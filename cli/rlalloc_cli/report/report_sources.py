@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
-from rlalloc.run_as_owner import name_of
 from rlalloc.store import Store
 from rlalloc.store.decided_jobs import DecidedJob
+from rlalloc.system.run_as_owner import name_of
 from rlalloc.user_messages import MOST_JOBS_ASKED, AskDecided, Decided, ask_daemon
 from rlalloc_cli.own_jobs import daemon_directory, store_for_me
 from rlalloc_cli.report.report_totals import Totals, TotalsSoFar

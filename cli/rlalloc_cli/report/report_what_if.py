@@ -34,7 +34,7 @@ def simulate_what_if(report: Report) -> "WhatIf":
     """
     if report.store is None:
         raise WrongQuestion("--what-if reads the jobs of all users: ask an administrator")
-    from rlalloc.policies import PolicyStore
+    from rlalloc.policy.policies import PolicyStore
     from rlalloc_simulator.parallel import processes
     from rlalloc_trainer.pipelines.retrain import load_in_use
     from rlalloc_trainer.pipelines.site_experience import usable

@@ -11,7 +11,7 @@ from rlalloc.store.decided_jobs import DecidedJob
 from rlalloc.store.submissions import submission_of
 from rlalloc.tres import gpus_of, parse_tres
 from rlalloc.usage.family_kills import Cause
-from rlallocd.ends_of_ours import GPU_MARKER, end_of_smaller
+from rlallocd.outcomes.ends_of_ours import GPU_MARKER, end_of_smaller
 from rlallocd.slurm import AccountedRun, Span
 
 Result = Literal["changed", "kept", "skipped", "shadow", "undone", "open", "none"]

@@ -16,7 +16,7 @@ import msgspec
 
 from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
-from rlalloc.shared_files import read_regular_file
+from rlalloc.system.shared_files import read_regular_file
 
 _KEY_BYTES: Final = 32
 _LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")

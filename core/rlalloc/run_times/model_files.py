@@ -22,10 +22,10 @@ from typing import Final
 import msgspec
 
 from rlalloc.errors import MissingInputsError, PolicyError
-from rlalloc.policies import MANIFEST_FILE
+from rlalloc.policy.policies import MANIFEST_FILE
 from rlalloc.run_times.recent_runs import FEATURES
 from rlalloc.run_times.run_time_model import NAMES, RELATIVE, Offsets, RunTimeModel, require_lightgbm
-from rlalloc.shared_files import read_regular_file
+from rlalloc.system.shared_files import read_regular_file
 
 FOLDER: Final = "run_times"
 KEPT: Final = 10

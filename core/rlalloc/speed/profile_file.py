@@ -13,7 +13,7 @@ import yaml
 
 from rlalloc.counted import counted
 from rlalloc.errors import ProfileError
-from rlalloc.shared_files import read_regular_file
+from rlalloc.system.shared_files import read_regular_file
 
 FORMAT: Final = "rlalloc-profile-1"
 SUFFIX: Final = ".yaml"

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
-from rlalloc.shared_files import make_shared, mend_shared
 from rlalloc.store.file_systems import file_system_of
 from rlalloc.store.migrate import alone
+from rlalloc.system.shared_files import make_shared, mend_shared
 
 _SHARED: Final = "shared"
 """The word of store.url by which a site says that several machines write SQLite's file."""

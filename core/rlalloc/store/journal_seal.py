@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from rlalloc.errors import StoreError
-from rlalloc.shared_files import read_regular_file
 from rlalloc.store.encoding import UnreadableRow
 from rlalloc.store.rows import Application
+from rlalloc.system.shared_files import read_regular_file
 
 SEALED_REQUEST: Final = "sealed_request"
 """The request of an entry's decision, in rows that are read to be checked."""

@@ -1,4 +1,4 @@
-"""The lease: which of several rlallocd, one beside each slurmctld of a site, acts (rlallocd.control_lease).
+"""The lease: which of several rlallocd, one beside each slurmctld of a site, acts (rlallocd.process.control_lease).
 
 Each change is a compare-and-swap of one row, so that of two programs only one succeeds. No clock of one machine is
 compared with that of another: who waits for a lease sees whether it is renewed.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from rlalloc.shared_files import mend_shared
+from rlalloc.system.shared_files import mend_shared
 
 
 def mend_store_files(url: str) -> None:

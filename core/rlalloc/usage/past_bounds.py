@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rlalloc.bounds import Directives
-from rlalloc.consent import Consent
 from rlalloc.job import Allocation, Bounds, Range
+from rlalloc.scripts.consent import Consent
 from rlalloc.usage.family_kills import Kill
 from rlalloc.usage.like_jobs import KINDS
 from rlalloc.usage.past_usage import NOTHING_KNOWN, Floor, PastFloors

@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 
 from rlalloc.config import Config
-from rlalloc.run_as_owner import name_of
 from rlalloc.store.database import without_secrets
+from rlalloc.system.run_as_owner import name_of
 from rlallocd.checks.file_access import ids_of
 from rlallocd.checks.finding import Finding, failure, good
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from rlalloc.config import Config
-from rlalloc.run_as_owner import name_of
+from rlalloc.system.run_as_owner import name_of
 from rlallocd.checks.file_access import ids_of, may_write
 from rlallocd.checks.finding import Finding, failure, good, unchecked
 

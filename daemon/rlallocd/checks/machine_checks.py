@@ -9,16 +9,16 @@ from typing import Final
 from rlalloc import __version__
 from rlalloc.config import Config
 from rlalloc.errors import PolicyError
-from rlalloc.last_training import LastTraining, read_last_training
 from rlalloc.local_times import duration, local_time
 from rlalloc.messages import AgentState
-from rlalloc.policies import SHIPPED_NAME, PolicyStore, verify
+from rlalloc.policy.last_training import LastTraining, read_last_training
+from rlalloc.policy.policies import SHIPPED_NAME, PolicyStore, verify
 from rlallocd.checks.file_access import ids_of, may_write
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.checks.units import UnitState
-from rlallocd.daemon_state import DaemonState
-from rlallocd.intercept import WAKE_FILE, expires_s, stamp_in_force
+from rlallocd.process.daemon_state import DaemonState
 from rlallocd.slurm.controllers import IN_CONTROL
+from rlallocd.submissions.intercept import WAKE_FILE, expires_s, stamp_in_force
 
 _LUA_VERSION: Final = re.compile(r'^local VERSION = "([^"]+)"', re.MULTILINE)
 _NO_CYCLE_FOR_S: Final = 60.0

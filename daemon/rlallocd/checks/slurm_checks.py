@@ -7,11 +7,11 @@ from rlalloc.config import Config
 from rlalloc.devices import is_slice
 from rlalloc.speed.type_speeds import is_measured
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
-from rlallocd.node_demands import host_list
+from rlallocd.cluster.node_demands import host_list
+from rlallocd.cluster.unchecked_nodes import CHECK, unchecked_nodes
 from rlallocd.slurm import WITHOUT_GPU_UPDATES, NodeRecord
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.site_settings import SiteSettings
-from rlallocd.unchecked_nodes import CHECK, unchecked_nodes
 
 OUR_TASK_PROLOG: Final = "/usr/lib/rlalloc/task_prolog"
 OUR_TASK_EPILOG: Final = "/usr/lib/rlalloc/task_epilog"

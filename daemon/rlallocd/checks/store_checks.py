@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from rlalloc.config import Config
 from rlalloc.errors import StoreError, StoreMissing
-from rlalloc.shared_files import SHARED_MODE
 from rlalloc.store import Store
 from rlalloc.store.database import file_of
+from rlalloc.system.shared_files import SHARED_MODE
 from rlallocd.checks.file_access import ids_of, may_write
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 

@@ -4,7 +4,7 @@ from rlalloc.config import Config
 from rlalloc.local_times import local_time
 from rlalloc.site_switch import read_switch
 from rlallocd.checks.finding import Finding, warning
-from rlallocd.daemon_state import DaemonState
+from rlallocd.process.daemon_state import DaemonState
 
 
 def switch_findings(config: Config, state: DaemonState | None) -> list[Finding]:

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import AssociationRecord, JobRecord, Limits, Pool, QosRecord, SiteLimits
+from rlallocd.submissions.request_sizes import Skipped
 
 _MOST_ANCESTORS: Final = 1000
 

@@ -8,14 +8,14 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import Allocation
+from rlallocd.cluster.node_pools import NodePools, free_parts
+from rlallocd.cluster.open_nodes import OpenNodes
 from rlallocd.limits.account_limits import NO_CLAIMS, Claims, account_obstacles
 from rlallocd.limits.binding_limits import binding_of
 from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
 from rlallocd.limits.size_change import Change
-from rlallocd.node_pools import NodePools, free_parts
-from rlallocd.open_nodes import OpenNodes
-from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from rlallocd.submissions.request_sizes import Skipped
 
 _NOT_NOW: Final = ("JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
 

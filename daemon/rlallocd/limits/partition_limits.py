@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator
 
 from rlalloc.job import Allocation
 from rlallocd.limits.size_change import Change
-from rlallocd.request_sizes import same_memory
 from rlallocd.slurm import JobRecord, PartitionRecord, ReservationRecord
+from rlallocd.submissions.request_sizes import same_memory
 
 
 def partition_obstacles(

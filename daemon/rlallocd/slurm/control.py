@@ -68,7 +68,7 @@ class Control:
         return read_partitions(self._commands.run("scontrol", "show", "partition", "--oneliner", "--all"))
 
     def update(self, plan: UpdatePlan) -> None:
-        """Send one update (rlallocd.update_plans makes them).
+        """Send one update (rlallocd.transactions.update_plans makes them).
 
         Raises UpdateRefused (parts may have been applied: read the job back) or SlurmUnavailable (it may have
         been applied in full, too).

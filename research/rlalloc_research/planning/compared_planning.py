@@ -6,7 +6,7 @@ import msgspec
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import Heuristic
-from rlalloc.policies import PolicyStore
+from rlalloc.policy.policies import PolicyStore
 from rlalloc.urgency import UrgencyRules
 from rlalloc_research.planning.planning_policy import Planned, PlanningSettings
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy

@@ -18,7 +18,7 @@ from numba.core.registry import CPUDispatcher
 import rlalloc.run_time
 import rlalloc.speed.measured_curves
 import rlalloc.urgency
-from rlalloc.shared_files import others_can_replace
+from rlalloc.system.shared_files import others_can_replace
 
 Compiled = TypeVar("Compiled", bound=Callable[..., object])
 

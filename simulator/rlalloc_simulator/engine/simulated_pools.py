@@ -1,6 +1,6 @@
 """Which nodes of a simulated site a job may use, with which of their devices.
 
-The rules are the daemon's (``rlalloc.devices``, ``rlalloc.constraint``, ``rlalloc.sockets``); ``rlallocd.node_pools``
+The rules are the daemon's (``rlalloc.devices``, ``rlalloc.constraint``, ``rlalloc.sockets``); ``rlallocd.cluster.node_pools``
 applies them to Slurm's snapshot, and a test holds both together.
 
 Whole GPUs and the shards of them are the same hardware, so they have one stock: it is counted in shards, and a whole

@@ -5,8 +5,8 @@ import pytest
 
 from rlalloc.allocation import size_for
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
-from rlalloc.consent import NO_CONSENT, Consent
 from rlalloc.job import Allocation, Bounds, Shares
+from rlalloc.scripts.consent import NO_CONSENT, Consent
 from rlalloc.usage.family_kills import Kill
 from rlalloc.usage.past_bounds import NO_NEEDS, KnownNeeds, with_past_needs
 from rlalloc.usage.past_usage import Floor, PastFloors

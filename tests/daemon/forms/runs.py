@@ -14,15 +14,15 @@ from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation
 from rlalloc.tres import gpus_of, parse_tres
 from rlalloc_testbed import USER
-from rlallocd.intercept import INTERCEPT_HEADER
-from rlallocd.job_tag import read_tag, with_note
-from rlallocd.request_sizes import Skipped, check_form, size_on
 from rlallocd.slurm import JobRecord, SlurmError, UpdateRefused
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.update_plans import plan_restoration, plan_update, without_empty_memory
+from rlallocd.submissions.intercept import INTERCEPT_HEADER
+from rlallocd.submissions.job_tag import read_tag, with_note
+from rlallocd.submissions.request_sizes import Skipped, check_form, size_on
+from rlallocd.transactions.update_plans import plan_restoration, plan_update, without_empty_memory
 from slurm_testbed import Site, wait_until
 
 from .matrix import (

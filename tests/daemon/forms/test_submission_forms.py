@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlalloc_testbed import USER, required_release, start_site
-from rlallocd.request_sizes import FORMS_SKIPPED
+from rlallocd.submissions.request_sizes import FORMS_SKIPPED
 
 from .document import committed_table, has_table, table_of, write_table
 from .form_checks import problems_of

@@ -12,7 +12,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 from rlalloc.job import SHARES
-from rlalloc.policy_inputs import baseline_shares
+from rlalloc.policy.policy_inputs import baseline_shares
 from rlalloc_simulator.engine.batched_simulators import BatchedSimulators, stacked
 from rlalloc_simulator.gym_environment import ENVIRONMENT, ClusterEnvironment
 from rlalloc_simulator.training_workloads import training_workload

@@ -14,9 +14,9 @@ from rlalloc_simulator.engine import NodeKind, SimulatedSite, Simulator, Submitt
 from rlalloc_simulator.engine.engine_records import NOBODY, PENDING, RUNNING
 from rlalloc_simulator.engine.job_table import allocation_of
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
-from rlallocd.cluster_views import ClusterViews
-from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
-from rlallocd.node_pools import NodePools
+from rlallocd.cluster.cluster_views import ClusterViews
+from rlallocd.cluster.node_pools import NodePools
+from rlallocd.knowledge.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 from tests.simulator.engine.by_hand import SHAPE, job, simulator, size
 
@@ -147,7 +147,7 @@ def run_times_of(made: Simulator, jobs: list[SubmittedJob]) -> KnownRunTimes:
 def as_the_daemon_sees_it(
     made: Simulator, number: int, jobs: list[SubmittedJob] = JOBS
 ) -> tuple[JobView, ClusterView]:
-    """By the daemon's own functions for the cluster; the job's view as ``rlallocd.candidates`` puts it together."""
+    """By the daemon's own functions for the cluster; the job's view as ``rlallocd.submissions.candidates`` puts it together."""
     records, submitted = job_records(made, jobs), jobs[number]
     pools, rules = NodePools(node_records(made)), made.site.interception.urgency
     views = ClusterViews(pools, records, made.now_s, rules, run_times_of(made, jobs))

@@ -12,7 +12,7 @@ from rlalloc.sockets import Sockets
 from rlalloc_simulator.engine.simulated_pools import Asked, pools_of, shape_for
 from rlalloc_simulator.site_from_workload import site_of, submitted_from
 from rlalloc_simulator.workloads import ClusterDescription, Needs, NodeGroup, Request, WorkloadJob
-from rlallocd.node_pools import NodePools
+from rlallocd.cluster.node_pools import NodePools
 from rlallocd.slurm import NodeNeeds, NodeRecord
 from tests.daemon.test_cluster_views import job as job_record
 

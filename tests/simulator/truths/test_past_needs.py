@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from rlalloc.consent import NO_CONSENT
+from rlalloc.scripts.consent import NO_CONSENT
 from rlalloc.usage.past_bounds import PAST_JOBS, KnownNeeds, with_past_needs
 from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.trimming_rules import DEFAULT_RULES

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from rlalloc.config import DaemonSection
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import Ordered, largest
-from rlalloc.policies import Routing
+from rlalloc.policy.policies import Routing
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_cli.main import app, mount_trainer

@@ -25,7 +25,7 @@ from rlalloc.job import SHARES, Allocation, Shares
 from rlalloc.objective import TERM_NAMES, Setting, costs_of
 from rlalloc.objective.consequences import SCALE_FLOOR_S
 from rlalloc.observation import FloatArray, encode
-from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs, baseline_shares
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS, PolicyInputs, baseline_shares
 from rlalloc.view import expected_run_time_s
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, SubmittedJob, table_of
@@ -54,7 +54,7 @@ class AdvantageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     are the heuristic's.
 
     ``terms`` are those of the objective that are counted (``rlalloc.objective.TERM_NAMES``, and plug-ins').
-    ``inputs`` name what the network reads that is to learn from them (``rlalloc.policy_inputs``).
+    ``inputs`` name what the network reads that is to learn from them (``rlalloc.policy.policy_inputs``).
     """
 
     decisions: int = 25

@@ -15,7 +15,7 @@ from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.objective.weights import features_of
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
 from rlalloc_trainer.advantages.counterfactual import Advantages
 from rlalloc_trainer.sac.replay_buffer import FloatArray as SingleArray

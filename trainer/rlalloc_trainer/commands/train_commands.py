@@ -12,9 +12,9 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError
-from rlalloc.last_training import note_training, running_training
+from rlalloc.policy.last_training import note_training, running_training
 from rlalloc.progress import part_of
-from rlalloc.run_as_owner import run_as_owner_of
+from rlalloc.system.run_as_owner import run_as_owner_of
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
 
 app = typer.Typer(

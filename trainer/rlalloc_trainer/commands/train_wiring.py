@@ -7,13 +7,13 @@ import torch
 
 from rlalloc.config import load_config
 from rlalloc.errors import PolicyError, StoreError
-from rlalloc.interrupted_promotion import mend_interrupted_promotion
-from rlalloc.logs import configure_logging
-from rlalloc.policies import PolicyStore
+from rlalloc.policy.interrupted_promotion import mend_interrupted_promotion
+from rlalloc.policy.policies import PolicyStore
 from rlalloc.progress import ProgressCallback
 from rlalloc.run_times.model_files import FOLDER as RUN_TIMES_FOLDER
 from rlalloc.run_times.training import LearningSettings
 from rlalloc.store import Store
+from rlalloc.system.logs import configure_logging
 from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.pipelines.pretrain import TRAINING_FOLDER, pretrain
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings

@@ -5,7 +5,7 @@ from typing import Final
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
-from rlalloc.policies import MANIFEST_FILE, PolicyStore
+from rlalloc.policy.policies import MANIFEST_FILE, PolicyStore
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
 from rlalloc_trainer.promotion.policy_versions import load_shipped_version, load_version
 

@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from rlalloc.errors import RlallocError
-from rlalloc.policies import PolicyStore
+from rlalloc.policy.policies import PolicyStore
 from rlalloc.progress import ProgressCallback
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
 from rlalloc_simulator.comparison.runner import RunSettings

@@ -9,7 +9,7 @@ from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.observation import EncodedBatch, encode
-from rlalloc.policies import EVERYWHERE, Routing
+from rlalloc.policy.policies import EVERYWHERE, Routing
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
 from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes

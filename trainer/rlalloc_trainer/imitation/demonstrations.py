@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
-from rlalloc.policy_inputs import DEFAULT_INPUTS
+from rlalloc.policy.policy_inputs import DEFAULT_INPUTS
 from rlalloc.progress import ProgressCallback, silent
 from rlalloc_trainer.imitation.expert_actor import cluster_of, expert_shares
 from rlalloc_trainer.sac.n_step import NStepReturns

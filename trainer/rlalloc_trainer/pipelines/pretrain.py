@@ -15,7 +15,7 @@ import numpy as np
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE, BASELINE_NAME
-from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Manifest, Routing
+from rlalloc.policy.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Manifest, Routing
 from rlalloc.progress import ProgressCallback
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.training_workloads import TRAINING
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rlalloc.config import ObjectiveSection, TrainerSection
 from rlalloc.errors import MissingInputsError
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
-from rlalloc.policies import Manifest, PolicyStore, Routing
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policies import Manifest, PolicyStore, Routing
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc.progress import ProgressCallback, silent
 from rlalloc.store import Experience, Store
 from rlalloc.urgency import UrgencyRules

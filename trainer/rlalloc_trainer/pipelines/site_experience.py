@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rlalloc.job import SHARES, Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID, EncodedBatch, EncodedQuestion, recalled
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc.store import Experience
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rlalloc.errors import StoreError
-from rlalloc.policies import SHIPPED_NAME, Manifest, PolicyStore
+from rlalloc.policy.policies import SHIPPED_NAME, Manifest, PolicyStore
 from rlalloc.store import PolicyRow, Store
 from rlalloc_trainer.promotion.gate import Verdict
 

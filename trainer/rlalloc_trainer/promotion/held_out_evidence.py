@@ -12,7 +12,7 @@ import msgspec
 
 from rlalloc.heuristics import ALTERNATIVES, AS_REQUESTED_NAME, BASELINE_NAME
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
-from rlalloc.policies import Routing
+from rlalloc.policy.policies import Routing
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import (
     jct_ratio,

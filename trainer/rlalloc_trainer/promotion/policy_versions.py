@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rlalloc.errors import PolicyError
 from rlalloc.observation import FEATURES
-from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
-from rlalloc.shared_files import read_regular_file
+from rlalloc.policy.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
+from rlalloc.system.shared_files import read_regular_file
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy

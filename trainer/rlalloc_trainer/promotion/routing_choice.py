@@ -15,7 +15,7 @@ import msgspec
 
 from rlalloc.heuristics import ALTERNATIVES
 from rlalloc.objective import DEFAULT_WEIGHTS
-from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
+from rlalloc.policy.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import (
     Interval,

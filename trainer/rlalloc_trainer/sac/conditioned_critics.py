@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlalloc.objective import TERM_NAMES
 from rlalloc.objective.weights import LEAST_SHOWN
-from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.policy.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.advantages.advantage_scale import TYPICAL_ADVANTAGES
 from rlalloc_trainer.sac.critics import BESIDE, Critics, EnsemblePerceptron, advantage_over_heuristic

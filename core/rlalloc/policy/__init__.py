@@ -1,0 +1,1 @@
+"""The policy store: versions, what a network reads, promotions."""

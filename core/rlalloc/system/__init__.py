@@ -1,0 +1,1 @@
+"""What programs need of the system: signals, logs, systemd, files of several users."""

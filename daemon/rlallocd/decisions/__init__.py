@@ -1,0 +1,1 @@
+"""Decisions: questions to the agent, answers, and pending jobs that are decided again."""

@@ -1,0 +1,1 @@
+"""What is known of a job: how long it runs, what it needs, how it scales."""

@@ -1,0 +1,1 @@
+"""The process: signals, locks, files, state, reload."""

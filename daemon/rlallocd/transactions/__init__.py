@@ -1,0 +1,1 @@
+"""Transactions: journal, update, read back, compare, begin or restore."""

@@ -1,0 +1,382 @@
+"""Applies decisions to pending jobs, as transactions on a server that has none.
+
+journal the original and the intent → update → read back → compare → begin, or restore, verify and begin. The journal
+says at every moment which of these steps a job is in, so that a daemon that was killed finishes them when it is
+started again; a job that nobody finishes begins by itself after its grace. docs/explanation/transactions.md
+has the states, and what each fault ends in.
+"""
+
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from rlalloc.llm.parallel_layouts import ParallelPlan
+from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, JobHistory, Store
+from rlallocd.decisions.decisions import LEAST_GRACE_LEFT_S
+from rlallocd.knowledge.job_plans import looks_for_a_plan
+from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan
+from rlallocd.submissions.candidates import Candidate
+from rlallocd.submissions.job_tag import fits_slurmdbd, read_tag, with_plan_note
+from rlallocd.transactions.changes_of_others import (
+    kept_changes,
+    taking_back_kept,
+    verify_kept,
+    verify_kept_as_started,
+)
+from rlallocd.transactions.job_updates import JobUpdates, in_batches
+from rlallocd.transactions.journal import Journal
+from rlallocd.transactions.journal_entries import (
+    changes_job,
+    entry_of,
+    is_deferred,
+    is_new_size,
+    parallel_plan_of,
+    restorations_for,
+    taking_back,
+    update_for,
+    updates_of,
+    verify,
+    verify_as_started,
+)
+from rlallocd.transactions.verification import Verification, changed_meanwhile
+
+_log = logging.getLogger(__name__)
+
+RESTORATIONS: Final = 3
+"""How often a restoration is sent and verified in one cycle. The next cycle goes on with what is open then."""
+
+_BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+"""States of a job that may become pending again, or end: the next cycle looks again."""
+
+TakingBack = Callable[[JobRecord, Sequence[Application], str], Application | None]
+"""What makes the entry that takes back all updates of a job, or None where its size is no longer ours."""
+TakenBack = Literal["not ours", "restored", "not yet"]
+"""Of a request: the job's size is not ours (as submitted, changed by others, or it has started), the request is back,
+or Slurm has not taken it so far and the next cycle tries again."""
+
+
+class Applier:
+    """Applies decisions and finishes open applications."""
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        store: Store,
+        counters: Counter[str],
+        *,
+        progress: Callable[[], None] = lambda: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``counters`` counts finished applications as ``applications_<state>``.
+
+        ``progress`` is called after each call of Slurm's. Where ``stopping`` says so, no further job is updated.
+        """
+        self._updates = JobUpdates(slurm, progress)
+        self._journal = Journal(store, counters)
+        self._stopping = stopping
+
+    @property
+    def open_jobs(self) -> frozenset[int]:
+        """Ids of jobs with an update that is not finished, known without the store. Only ``finish`` lets them go."""
+        return self._journal.open_jobs
+
+    def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
+        """Apply all decisions that change a job and let all jobs go that were deferred for us. Raises SlurmError.
+
+        A job that is not deferred is updated and verified, and keeps its place in the queue. If Slurm fails on the
+        way, the journal keeps what is open and ``finish`` goes on with it. Told to stop, it lets the jobs that
+        are left go as submitted.
+        """
+        changed = [(candidate, decision) for candidate, decision in decided if changes_job(candidate, decision)]
+        unchanged = [candidate for candidate, decision in decided if not changes_job(candidate, decision)]
+        plans = {decision.id: plan for _, decision in decided if (plan := parallel_plan_of(decision)) is not None}
+        applications = self._journal.enter([entry_of(candidate, decision) for candidate, decision in changed])
+        now_s = time.time()
+        self._note_plans([pair for pair in decided if not changes_job(*pair)])
+        waiting = [each for each in unchanged if each.deferred_by_us and each.tag.begin > now_s]
+        self._updates.begin([(each.job.job_id, each.begin_s) for each in waiting])
+        batches = in_batches(zip(applications, (candidate for candidate, _ in changed), strict=True))
+        # Users change jobs, and Slurm starts some, while jobs are decided.
+        latest = self._updates.read_back([application.job_id for application, _ in batches[0]]) if batches else {}
+        for number, batch in enumerate(batches, 1):
+            if self._stopping():
+                self._leave(batch, latest, "rlallocd was told to stop")
+                continue
+            following = [application.job_id for application, _ in itertools.chain(*batches[number : number + 1])]
+            latest = self._apply_batch(batch, latest, following, plans)
+
+    def finish(self, applications: Sequence[Application]) -> None:
+        """Finish open applications. Raises SlurmError if their jobs cannot be read.
+
+        If Slurm does not answer an update, the batch stays open until the next cycle; other jobs are decided
+        nevertheless.
+        """
+        self._journal.take_up(applications)
+        for batch in in_batches(applications):
+            jobs = self._updates.read_back([application.job_id for application in batch])
+            try:
+                self._restore(self._settle(batch, jobs), jobs)
+            except SlurmUnavailable as err:
+                _log.warning("%d updates stay unfinished until the next cycle: %s", len(batch), err)
+
+    def finish_without_store(self) -> None:
+        """Finish what is known to be open while the store fails, so that no job starts half changed.
+
+        The journal is left behind: ``finish`` brings it up to date once the store answers. Raises SlurmError.
+        """
+        with self._journal.left_behind():
+            self.finish(self._journal.open_entries)
+
+    def let_go(self, jobs: Sequence[JobRecord]) -> None:
+        """Let jobs go that are still deferred though no update of them is open: at their own begin times.
+
+        Raises SlurmError.
+        """
+        tags = ((job.job_id, read_tag(job.admin_comment)) for job in jobs)
+        self._updates.begin([(job_id, tag.user_begin if tag is not None else 0) for job_id, tag in tags])
+
+    def take_back(self, job_id: int, history: JobHistory, why: str) -> TakenBack:
+        """Give a pending job its first request back, whatever was decided since.
+
+        The journal says that those decisions no longer hold once the request has been read back, not before. Raises
+        SlurmError, StoreError.
+        """
+        restorations = self.take_back_all([(job_id, history, why)], still_ours=taking_back)
+        if not restorations:
+            return "not ours"
+        state = self._journal.state_of(restorations[0])
+        if state in OPEN_STATES:
+            return "not yet"
+        return "restored" if state == "restored" else "not ours"
+
+    def take_back_all(
+        self, jobs: Sequence[tuple[int, JobHistory, str]], still_ours: TakingBack = taking_back_kept
+    ) -> tuple[Application, ...]:
+        """Likewise for several jobs, each with the reason; returns the journal's entries for those still ours.
+
+        ``still_ours`` says which are: also those of which others have changed what can be kept, or not.
+        """
+        entered: list[Application] = []
+        for batch in in_batches(jobs):
+            found = self._updates.read_back([job_id for job_id, _, _ in batch])
+            wanted = [
+                msgspec.structs.replace(entry, job_id=job_id)
+                for job_id, history, why in batch
+                if (job := found.get(job_id)) is not None
+                and job.pending
+                and not job.unread
+                and (updates := updates_of(job, history))
+                and (entry := still_ours(job, updates, why)) is not None
+            ]
+            restorations = self._journal.enter(wanted) if wanted else ()
+            entered += restorations
+            self._restore([(each, each.detail) for each in restorations], found)
+        return tuple(entered)
+
+    def _apply_batch(
+        self,
+        batch: Sequence[tuple[Application, Candidate]],
+        latest: Mapping[int, JobRecord],
+        following: Sequence[int],
+        plans: Mapping[str, ParallelPlan],
+    ) -> dict[int, JobRecord]:
+        """Update, read back and begin or restore one batch; returns the reading, of the ``following`` jobs too.
+
+        ``latest`` is the reading just before: a job that others changed since the decision is not touched.
+        """
+        open_still: list[Application] = []
+        refusals: dict[int, str] = {}
+        with self._updates.together():
+            for number, (application, candidate) in enumerate(batch):
+                if self._stopping():
+                    self._leave(batch[number:], latest, "rlallocd was told to stop")
+                    break
+                job = latest.get(application.job_id)
+                if job is not None and job.pending:  # an update may take nodes from one that runs
+                    if obstacle := _obstacle(candidate, job):
+                        self._leave([(application, candidate)], latest, obstacle)
+                        continue
+                    plan = update_for(application, candidate.job, plans.get(application.decision_id))
+                    answer = self._updates.update(plan)
+                    if not answer.answered:
+                        continue
+                    refusals[application.job_id] = answer.refusal
+                open_still.append(application)
+        jobs = self._updates.read_back([*(application.job_id for application in open_still), *following])
+        if wrong := self._settle(open_still, jobs, refusals):  # their users may have changed them since that reading
+            self._restore(wrong, {**jobs, **self._updates.read_back([each.job_id for each, _ in wrong])})
+        return jobs
+
+    def _settle(
+        self,
+        applications: Sequence[Application],
+        jobs: Mapping[int, JobRecord],
+        refusals: Mapping[int, str] | None = None,
+    ) -> list[tuple[Application, str]]:
+        """Finish what this reading settles; return what to restore, and why. Raises SlurmError."""
+        ended: list[tuple[Application, ApplicationState, str]] = []
+        wrong: list[tuple[Application, str]] = []
+        found: list[tuple[Application, Verification]] = []
+        for application in applications:
+            job = jobs.get(application.job_id)
+            if job is None or job.unread or not job.pending:
+                self._note_unverified(application, job)
+            else:
+                found.append((application, verify(job, application)))
+        kept = {each.id: text for each, finding in found if (text := _kept(each, finding, jobs[each.job_id]))}
+        never = self._updates.never_runs(
+            [
+                jobs[each.job_id]
+                for each, finding in found
+                if is_new_size(each, finding) or (each.id in kept and finding.verdict != "as submitted")
+            ]
+        )
+        for application, finding in found:
+            taken_back = application.state == "restoring"
+            if finding.verdict == "as submitted":
+                refusal = (refusals or {}).get(application.job_id, "")
+                restored = _restored(application, kept.get(application.id, ""))
+                ended.append(restored if taken_back else _left(application, refusal))
+            elif application.job_id in never:
+                wrong.append((application, f"slurmctld says of the new size: {never[application.job_id]}"))
+            elif application.id in kept:
+                ended.append(_restored(application, kept[application.id]))
+            elif finding.verdict == "as decided" and not taken_back:
+                what_then = "let go" if application.begins else "left in its place in the queue"
+                ended.append((application, "begun", f"verified as decided and {what_then}"))
+            else:
+                wrong.append((application, finding.text or application.detail))
+        self._journal.mark([each for each, state, _ in ended if state == "begun"], "applied", "read back as decided")
+        if self._updates.begin(
+            [(each.job_id, each.begin_s) for each, _, _ in ended if is_deferred(jobs[each.job_id], each)]
+        ):
+            for (state, detail), group in itertools.groupby(ended, key=lambda end: end[1:]):
+                self._journal.mark([application for application, _, _ in group], state, detail)
+        return wrong
+
+    def _restore(self, wrong: Sequence[tuple[Application, str]], jobs: Mapping[int, JobRecord]) -> None:
+        """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError.
+
+        The last attempt sends the whole request, whatever others changed: what they set may be what Slurm refuses.
+        """
+        for attempt in range(1, RESTORATIONS + 1):
+            if not wrong:
+                return
+            restoring = [self._note_restoring(application, why) for application, why in wrong]
+            whole = attempt == RESTORATIONS
+            with self._updates.together():
+                answered = [
+                    each for each in restoring if self._send_restoration(each, jobs[each.job_id], whole=whole)
+                ]
+            jobs = self._updates.read_back([application.job_id for application in answered])
+            wrong = self._settle(answered, jobs)
+        for application, why in wrong:
+            _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
+
+    def _send_restoration(self, application: Application, job: JobRecord, *, whole: bool) -> bool:
+        """Send the request again: the ``whole`` of it, or without what is kept of others' changes.
+
+        Returns whether scontrol answered every update.
+        """
+        kept = None if whole else kept_changes(application, job)
+        plans = restorations_for(application, job)
+        return all(self._updates.update(plan if kept is None else kept.left_out_of(plan)).answered for plan in plans)
+
+    def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
+        """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""
+        for candidate, decision in unchanged:
+            plan = parallel_plan_of(decision)
+            if candidate.mode != "enforce" or plan is None or not looks_for_a_plan(candidate.tag):
+                continue
+            comment = with_plan_note(candidate.job.admin_comment, plan)
+            if not fits_slurmdbd(comment) or self._stopping():
+                continue
+            try:
+                self._updates.update(UpdatePlan(job_id=candidate.job.job_id, fields=(("AdminComment", comment),)))
+            except SlurmUnavailable as err:
+                _log.warning("jobs that keep their size get no plan in this cycle: %s", err)
+                return
+
+    def _note_restoring(self, application: Application, why: str) -> Application:
+        if application.state == "restoring":
+            return application
+        _log.warning("job %d: restoring the request: %s", application.job_id, why, extra=_fields(application))
+        self._journal.mark([application], "restoring", why)
+        return msgspec.structs.replace(application, state="restoring", detail=why)
+
+    def _leave(
+        self, batch: Sequence[tuple[Application, Candidate]], latest: Mapping[int, JobRecord], why: str
+    ) -> None:
+        """Let jobs go that have not been changed, in one call; if it is refused, the journal keeps them open."""
+        deferred = [
+            (application.job_id, application.begin_s)
+            for application, candidate in batch
+            if is_deferred(latest.get(application.job_id, candidate.job), application)
+        ]
+        if self._updates.begin(deferred):
+            self._journal.mark([application for application, _ in batch], "left", why)
+
+    def _note_unverified(self, application: Application, job: JobRecord | None) -> None:
+        """Note the end of a job that is no longer pending and so cannot be changed any more.
+
+        The next cycle looks again at one that is between two states, or of which the request was not shown.
+        """
+        if job is None:
+            self._journal.mark(
+                [application], "lost", "slurmctld had forgotten it before it could be read back (see sacct)"
+            )
+        elif job.unread or job.state in _BETWEEN:
+            what = "not shown in full" if job.unread else job.state
+            _log.info("job %d is %s: the next cycle looks again", job.job_id, what, extra=_fields(application))
+        elif not job.has_run:
+            self._journal.mark([application], "gone", f"{job.state} before it started")
+        else:
+            taken_back = application.state == "restoring"
+            started = (verify_kept_as_started if taken_back else verify_as_started)(job, application)
+            if started.verdict == "as decided":
+                self._journal.mark([application], "begun", "it started with the decided size")
+            elif started.verdict == "as submitted" and taken_back:
+                _, state, why = _restored(application)
+                self._journal.mark([application], state, why)
+            elif started.verdict == "as submitted":
+                self._journal.mark([application], "left", "it started as submitted")
+            else:
+                self._journal.mark([application], "lost", f"it started with neither size: {started.text}")
+
+
+def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
+    """Why a job must not be changed now, or an empty string."""
+    if candidate.deferred_by_us and candidate.tag.begin - time.time() < LEAST_GRACE_LEFT_S:
+        return "its grace was nearly over"
+    if latest.unread:
+        return "scontrol did not show what it asks for"
+    changed = changed_meanwhile(candidate.job, latest)
+    return f"someone else changed it after the decision: {changed}" if changed else ""
+
+
+def _left(application: Application, refusal: str) -> tuple[Application, ApplicationState, str]:
+    why = f"refused: {refusal}" if refusal else "slurmctld never carried it out"
+    return application, "left", f"the update changed nothing, the job runs as submitted; {why}"
+
+
+def _kept(application: Application, finding: Verification, job: JobRecord) -> str:
+    """What others changed of a job that is otherwise as submitted again; empty if anything else differs."""
+    if application.state != "restoring" or finding.verdict == "as decided":
+        return ""
+    kept = kept_changes(application, job)
+    as_submitted = kept is not None and verify_kept(job, application, kept).verdict == "as submitted"
+    return kept.text if kept is not None and as_submitted else ""
+
+
+def _restored(application: Application, kept: str = "") -> tuple[Application, ApplicationState, str]:
+    but = f", except what someone else set ({kept})" if kept else ""
+    return application, "restored", f"request restored{but}: {application.detail}"
+
+
+def _fields(application: Application) -> dict[str, object]:
+    return {"job_id": application.job_id, "decision_id": application.decision_id}

@@ -1,0 +1,200 @@
+"""Jobs that wait for what only the size explains that rlalloc gave them: they get their requests back.
+
+Slurm says why a job waits. For a limit, or where no node can ever hold the job, its word is enough. Where it says
+that resources or nodes are not there, the nodes are looked at: the job's request fits some that it may use, the
+decided size does not. A larger node has gone down, for example, or somebody has reserved nodes for a time that only
+the longer time limit reaches.
+
+A size that takes more than the request, or longer, is given to a job that can start at once, and so is a type of GPU.
+Slurm may see that in another way: another job came first, or backfill keeps what is free for a job ahead. After a
+scheduling interval in which the request would have fitted what is free, and the decided size did not or was longer,
+the job gets its request back. So does a job for which Slurm finds no nodes although its request fits nodes that are
+free and not reserved: its user may have made a change that conflicts with the decided size. Where its fields show
+such a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it
+may then start on the first GPUs that are free.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rlalloc.job import Allocation
+from rlalloc.store import Store
+from rlallocd.decisions.decisions import Snapshot
+from rlallocd.decisions.type_choices import as_submitted
+from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
+from rlallocd.slurm import JobRecord
+from rlallocd.submissions.job_tag import read_tag
+from rlallocd.transactions.transactions import Applier
+from rlallocd.transactions.verification import CPUS_THAT_COME_BACK, contradictions, has_size
+
+_IN_QUEUE: Final = frozenset({"Resources", "Priority"})
+_FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
+"""slurmctld may also say ``Reservation`` of a job that names no reservation, if others have reserved its nodes
+(ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c)."""
+JobKey = tuple[int, int]
+"""Job id and submit second. The id is that which sbatch printed, except for tasks of arrays that have their own."""
+
+
+class _Sizes(NamedTuple):
+    """What a job's user submitted, and what rlalloc made of it."""
+
+    asked: Allocation
+    applied: Allocation
+
+
+class WaitsOfOurs:
+    """Looks at all pending jobs in each cycle, however long ago they were let go.
+
+    What was decided for a job is read from the store once, and a job that waits for nodes is looked at again only
+    where the nodes or reservations have changed.
+    """
+
+    def __init__(self, store: Store, applier: Applier) -> None:
+        self._store = store
+        self._applier = applier
+        self._sizes: dict[JobKey, _Sizes | None] = {}
+        self._fits: dict[JobKey, object] = {}
+        self._passed_over_since_s: dict[JobKey, float] = {}
+
+    def forget(self, jobs: Collection[JobKey]) -> None:
+        """Read again what was decided for these jobs: there is a new decision."""
+        for key in jobs:
+            self._sizes.pop(key, None)
+            self._fits.pop(key, None)
+            self._passed_over_since_s.pop(key, None)
+
+    def give_back(self, snapshot: Snapshot, interval_s: float) -> None:
+        """Give jobs their requests back that wait by our doing. Raises SlurmError, StoreError.
+
+        ``interval_s`` is for how long a job may be passed over that its request might have started.
+        """
+        waiting = self._waiting(snapshot.jobs)
+        self._read_sizes(waiting)
+        resized = [
+            (key, job, sizes)
+            for key, job in waiting.items()
+            if (sizes := self._sizes[key]) is not None and (not job.is_own_task or has_size(job, sizes.applied))
+        ]
+        self._passed_over_since_s = {
+            key: self._passed_over_since_s.get(key, snapshot.taken_s)
+            for key, job, sizes in resized
+            if _is_passed_over(job, sizes, snapshot.site)
+        }
+        found = dict(self._by_our_doing(resized, snapshot.site, interval_s)) if resized else {}
+        if not found:
+            return
+        decided_as = {key: _decided_as(waiting[key]) for key in found}
+        histories = self._store.histories(set(decided_as.values()))
+        self._applier.take_back_all(
+            [(key[0], histories[decided_as[key]], why) for key, why in found.items() if decided_as[key] in histories]
+        )
+        self.forget(found)
+
+    def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
+        unfinished = self._applier.open_jobs
+        return {
+            (job.job_id, job.submitted_s): job
+            for job in jobs
+            if job.pending
+            and (job.reason in _FOR_NODES or is_of_a_size(job.reason))
+            and unfinished.isdisjoint((job.job_id, job.base_id))
+            and read_tag(job.admin_comment) is not None
+        }
+
+    def _read_sizes(self, waiting: Mapping[JobKey, JobRecord]) -> None:
+        for key in self._sizes.keys() - waiting.keys():
+            self._sizes.pop(key)
+            self._fits.pop(key, None)
+        new = [key for key in waiting if key not in self._sizes]
+        if not new:
+            return
+        self._sizes |= dict.fromkeys(new)
+        decided_as = [(key, _decided_as(waiting[key])) for key in new]
+        decided = {
+            (job.job_id, int(job.submitted_s)): job
+            for job in self._store.sizes.of([job_id for _, (job_id, _) in decided_as])
+        }
+        for key, base in decided_as:
+            if (job := decided.get(base)) is None:
+                continue
+            applied = job.applied
+            if waiting[key].is_own_task and job.mode == "enforce":  # its own fields tell whether it has this size
+                applied = job.decided
+            if applied is not None and applied != job.asked:
+                self._sizes[key] = _Sizes(job.asked, applied)
+
+    def _by_our_doing(
+        self, resized: Sequence[tuple[JobKey, JobRecord, _Sizes]], site: SiteView, interval_s: float
+    ) -> Iterator[tuple[JobKey, str]]:
+        for key, job, sizes in resized:
+            if may_be_ours(job.reason, *sizes):
+                yield key, f"it waits for {job.reason}"
+            elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
+                yield key, f"it waits for {job.reason}: {why}; its request would fit"
+            elif (since_s := self._passed_over_since_s.get(key)) is not None and (
+                site.now_s - since_s > interval_s or _conflicts(job, sizes)
+            ):
+                chosen = sizes.applied.gpu_type
+                passed = "its request fits what is free"
+                if chosen is not None:
+                    passed = f"it did not start on {chosen.name} at once"
+                yield key, f"it waits for {job.reason}, and {passed}"
+
+    def _why_no_nodes(self, key: JobKey, job: JobRecord, sizes: _Sizes, site: SiteView) -> str:
+        """Why no nodes hold the decided size though some hold the request; an empty string otherwise."""
+        open_nodes = site.open_nodes
+        seen = open_nodes.state_for(sizes.asked), open_nodes.state_for(sizes.applied)
+        if self._fits.get(key) == seen:
+            return ""
+        why = open_nodes.why_not(job, sizes.applied)
+        if why and not open_nodes.why_not(as_submitted(job, sizes.applied), sizes.asked):
+            return why
+        self._fits[key] = seen
+        return ""
+
+
+def _decided_as(job: JobRecord) -> JobKey:
+    """The key under which a job was decided: an array is one decision."""
+    return job.base_id, job.submitted_s
+
+
+def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
+    """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
+
+    A job for which Slurm finds no nodes is passed over in any size, unless its request would meet a reservation, too.
+    One for which a type was chosen was to start at once, and may be passed over at any moment. A requeued job that
+    Slurm passes over for others keeps its size as long as some nodes can hold it.
+    """
+    if sizes.applied.gpu_type is not None:
+        return True
+    in_queue = job.reason in _IN_QUEUE
+    if job.restarts and in_queue:
+        return False
+    if job.reason not in _FOR_NODES or (in_queue and not _asks_for_more(*sizes)):
+        return False
+    free = site.free_parts
+    if not in_queue:
+        reserved = site.open_nodes.reserved_until(site.now_s + sizes.asked.time_limit_s)
+        return not next(free.unfit(job, sizes.asked, reserved), "")
+    if next(free.unfit(job, sizes.asked), ""):
+        return False
+    longer = sizes.applied.time_limit_s > sizes.asked.time_limit_s
+    return longer or bool(next(free.unfit(job, sizes.applied), ""))
+
+
+def _conflicts(job: JobRecord, sizes: _Sizes) -> bool:
+    """Whether Slurm finds no nodes for a job whose CPUs, and nothing else, somebody has changed since its update.
+
+    An update that Slurm refuses may change them, too: ``NumNodes=2`` for one task leaves NumCPUs doubled.
+    """
+    changed = contradictions(job, sizes.applied).keys()
+    return job.reason not in _IN_QUEUE and bool(changed) and changed <= CPUS_THAT_COME_BACK
+
+
+def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:
+    """Whether the applied size takes more of anything, time included."""
+    counts = (
+        (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node, each.time_limit_s)
+        for each in (asked, applied)
+    )
+    return any(more > less for less, more in zip(*counts, strict=True))

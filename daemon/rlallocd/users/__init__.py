@@ -1,0 +1,1 @@
+"""Answers for users, over a socket that everybody on the machine may connect to."""
