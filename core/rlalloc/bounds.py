@@ -5,8 +5,8 @@ A script declares what the job can live with in comment lines that sbatch ignore
     #RLALLOC gpus=1-8 cpus-per-gpu=2-8 mem-per-gpu=8G-64G
 
 Without a declared range the GPU count is fixed (invariant 2), unless the site's rule has a range for all jobs, or the
-script consents (``rlalloc.scripts.consent``) and the rule has one for such scripts. The request is the maximum of CPUs and
-memory.
+script consents (``rlalloc.scripts.consent``) and the rule has one for such scripts. The request is the maximum of
+CPUs and memory.
 """
 
 import functools

@@ -168,7 +168,7 @@ class Controller:
         )
 
     def reconfigure(self, config: Config) -> None:
-        """Take up another configuration from the next cycle on; rlallocd.process.reload says which keys need a restart."""
+        """Take up another configuration from the next cycle on; ``process.reload`` says which keys need a restart."""
         self._wanted = config
         self._take_up_mode()
         self._predictor.usage.rules = config.trimming

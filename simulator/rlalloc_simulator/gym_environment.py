@@ -3,10 +3,11 @@
 ``gymnasium.make("rlalloc_simulator.gym_environment:rlalloc/Cluster-v0")`` imports it by itself.
 
 An episode is one workload of jobs on one site; a step is the decision for one job. The observation is what a new
-network reads (``rlalloc.policy.policy_inputs.DEFAULT_INPUTS``: features, and what heuristics answer), an action the numbers
-of ``rlalloc.job.Shares``, of which urgency counts only where the site lets it (``Interception.urgency``). A step's
-reward is minus the seconds that all jobs together have spent in the system since the step before, over the number of
-jobs and their mean expected run time as requested: an episode's rewards add up to minus the mean JCT in that unit.
+network reads (``rlalloc.policy.policy_inputs.DEFAULT_INPUTS``: features, and what heuristics answer), an action the
+numbers of ``rlalloc.job.Shares``, of which urgency counts only where the site lets it (``Interception.urgency``). A
+step's reward is minus the seconds that all jobs together have spent in the system since the step before, over the
+number of jobs and their mean expected run time as requested: an episode's rewards add up to minus the mean JCT in
+that unit.
 """
 
 from collections import deque

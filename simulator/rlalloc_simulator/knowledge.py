@@ -69,7 +69,7 @@ def with_knowledge(
 
 
 def _bounds(job: SubmittedJob, needs: KnownNeeds) -> Bounds:
-    """Its bounds with what like jobs used, as in ``rlallocd.submissions.candidates``; no script of a workload fixes a need."""
+    """Its bounds with what like jobs used, as in ``rlallocd.submissions.candidates``; no script fixes a need."""
     return with_past_needs(job.bounds, job.request, job.directives, NO_CONSENT, needs)
 
 

@@ -38,7 +38,7 @@ class Past:
         self.clock_s = 0.0
         self.worth = 0
         for module in ("ended_job_collection", "earlier_jobs"):
-            monkeypatch.setattr(f"rlallocd.{module}.Interval", lambda: Interval(clock=lambda: self.clock_s))
+            monkeypatch.setattr(f"rlallocd.outcomes.{module}.Interval", lambda: Interval(clock=lambda: self.clock_s))
         self.start()
 
     def start(self) -> None:

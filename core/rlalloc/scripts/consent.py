@@ -1,7 +1,7 @@
 """May a job's GPU count change without a ``#RLALLOC`` line? What its script shows, judged by the site's table.
 
 A script whose size comes from Slurm or from the machine is moldable. One that states a count, or one that nobody can
-read, is rigid, and rigid wins. The submit plugin collects words (``rlalloc.scripts.script_words``); this module judges them.
+read, is rigid, and rigid wins. The submit plugin collects words (``script_words``); this module judges them.
 A global batch is what we may not change: a script has to state it, or to compute its batches from the GPUs that it
 has. What is not known makes a job change less: of a script that does not say how its batch is divided, only counts
 that divide the request are left.

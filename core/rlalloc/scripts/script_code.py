@@ -1,6 +1,6 @@
 """The part of a batch script that is searched for words, as the submit plugin cuts it out. Pure functions.
 
-``slurm_plugin/rlalloc.lua`` reads the same bytes in the same way (``rlalloc.scripts.script_words``). Left out are comment
+``slurm_plugin/rlalloc.lua`` reads the same bytes in the same way (``script_words``). Left out are comment
 lines, and what an ``echo`` prints: text for people may name any command.
 """
 

@@ -1,6 +1,6 @@
 """``rlalloc off --all`` and ``rlalloc on`` in the daemon.
 
-A thread of rlallocd.users.user_service writes the switch, and waits until the loop has taken it up. The loop looks at the
+A thread of ``users.user_service`` writes the switch, and waits until the loop has taken it up. The loop looks at the
 switch in each cycle.
 """
 

@@ -1,6 +1,7 @@
 """What policies see of a simulated site: the same views that the daemon makes from Slurm's snapshot.
 
-``rlallocd.cluster.cluster_views`` and ``rlallocd.submissions.candidates.job_view`` are their other half; a test holds both together.
+``rlallocd.cluster.cluster_views`` and ``rlallocd.submissions.candidates.job_view`` are their other half; a test holds
+both together.
 """
 
 import numpy as np

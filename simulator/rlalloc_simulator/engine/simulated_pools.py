@@ -1,7 +1,7 @@
 """Which nodes of a simulated site a job may use, with which of their devices.
 
-The rules are the daemon's (``rlalloc.devices``, ``rlalloc.constraint``, ``rlalloc.sockets``); ``rlallocd.cluster.node_pools``
-applies them to Slurm's snapshot, and a test holds both together.
+The rules are the daemon's (``rlalloc.devices``, ``rlalloc.constraint``, ``rlalloc.sockets``), and
+``rlallocd.cluster.node_pools`` applies them to Slurm's snapshot; a test holds both together.
 
 Whole GPUs and the shards of them are the same hardware, so they have one stock: it is counted in shards, and a whole
 GPU takes as many as a GPU has. Shards are packed onto as few GPUs as possible.

@@ -147,7 +147,7 @@ def run_times_of(made: Simulator, jobs: list[SubmittedJob]) -> KnownRunTimes:
 def as_the_daemon_sees_it(
     made: Simulator, number: int, jobs: list[SubmittedJob] = JOBS
 ) -> tuple[JobView, ClusterView]:
-    """By the daemon's own functions for the cluster; the job's view as ``rlallocd.submissions.candidates`` puts it together."""
+    """By the daemon's own functions for the cluster; the job's view is put together as by ``job_view``."""
     records, submitted = job_records(made, jobs), jobs[number]
     pools, rules = NodePools(node_records(made)), made.site.interception.urgency
     views = ClusterViews(pools, records, made.now_s, rules, run_times_of(made, jobs))
