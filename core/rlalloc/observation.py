@@ -451,7 +451,8 @@ def _of_its_kind(offer: Offer, objective: Weights) -> FloatArray:
             *[0.0] * (len(_RUN) + len(_SIZES) * len(_SIZE)),
             *_weight_values(objective),
         ]
-        view.encoded[key] = np.array(_clipped(values), dtype=np.float32)
+        features = np.array(values, dtype=np.float32)
+        view.encoded[key] = np.minimum(np.maximum(features, -LARGEST_FEATURE), LARGEST_FEATURE)
     return cast(FloatArray, view.encoded[key])
 
 
