@@ -186,7 +186,13 @@ def test_a_job_submit_lua_that_was_shipped_before_is_replaced(tmp_path: Path, ki
     if kind != "none":
         script.write_text(before)
         script.chmod(0o640)
+    others = tmp_path / "shadow"
+    others.write_text("secret")
+    if kind == "shipped before":  # the folder's owner may be SlurmUser, and the program is root's
+        (slurm / "job_submit.lua.new").symlink_to(others)
     said = _run(tmp_path, (ROOT / "packages/package_steps").read_text(), "renew-script", str(new), str(script))
+    assert others.read_text() == "secret"
+    assert not script.is_symlink() or kind == "linked"
     if kind == "none":
         assert (script.exists(), said) == (False, "")
         return

@@ -90,6 +90,19 @@ def test_many_jobs_are_shown_by_commands_that_end_in_time_and_the_rest_in_the_ne
     assert cycles > 1
 
 
+def test_what_was_shown_before_slurmctld_stopped_to_answer_is_kept() -> None:
+    class StopsAfterTwo(ShowsSlowly):
+        def converse(self, *words: str, lines: Sequence[str]) -> str:
+            if self.shown[10:]:
+                raise SlurmUnavailable("scontrol gave no answer in time")
+            return super().converse(*words, lines=lines)
+
+    commands, names = StopsAfterTwo(0.0), dict.fromkeys(range(1, 201), "llm")
+    assert list(request_details(commands, names, 4000, JobsPerCommand())) == commands.shown
+    with pytest.raises(SlurmUnavailable):
+        request_details(commands, names, 4000, JobsPerCommand())
+
+
 def test_a_slurmctld_that_answers_at_once_shows_all_in_one_cycle() -> None:
     commands, pace = ShowsSlowly(0.0), JobsPerCommand()
     names = dict.fromkeys(range(1, 201), "llm")

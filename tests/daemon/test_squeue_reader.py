@@ -212,10 +212,12 @@ class TestColumnsOfSqueue:
 
     @pytest.mark.parametrize(("shown", "has"), [(" BurstBuffer=capacity=1G ", True), ("", False)])
     def test_a_burst_buffer_is_seen(self, shown: str, has: bool) -> None:
-        squeue = PrintsColumns(text=SHOWN.replace(" \n", f" {shown}\n"))
-        details = request_details(squeue, {7: "llm"}, 1, JobsPerCommand())[7]
-        assert details is not None
-        assert details.needs.burst_buffer == has
+        """Also after a comment that has a line end."""
+        for before in ("", "Comment=one\ntwo "):
+            squeue = PrintsColumns(text=SHOWN.replace(" \n", f" {before}{shown}\n"))
+            details = request_details(squeue, {7: "llm"}, 1, JobsPerCommand())[7]
+            assert details is not None
+            assert details.needs.burst_buffer == has
         assert job_record({"job_id": 7, "burst_buffer": shown}).needs.burst_buffer == has
 
     def test_of_a_job_that_is_not_shown_only_the_totals_count(self) -> None:

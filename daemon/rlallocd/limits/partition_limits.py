@@ -79,7 +79,7 @@ def _raised_cpus(job: JobRecord, request: Allocation, most: int | None, name: st
     """
     if most is None:
         return
-    asked, cpus = job.fields, job.fields.cpus_per_gpu * job.gpus or job.cpus
+    asked, cpus = job.fields, max(job.fields.cpus_per_gpu * job.gpus, job.cpus)
     mem_mib = asked.mem_mib_per_node * asked.min_nodes or job.mem_mib
     is_more = mem_mib > most * cpus and (asked.mem_mib_per_node or not same_memory(mem_mib, most * cpus))
     if is_more or request.mem_mib_per_node > most * request.cpus_per_node:

@@ -17,7 +17,7 @@ from rlalloc.devices import node_devices
 from rlalloc.tres import MOST, asks_for_shards, gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
+from rlallocd.slurm.slurm_errors import SlurmError, UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, RequestFields, cpus_per_core, with_splits
 from rlallocd.slurm.states import is_asleep, is_awaited, is_usable, job_state
 
@@ -78,8 +78,12 @@ class JsonReader:
     def _kept_memory(self) -> Mapping[str, int]:
         """MiB that nodes keep for themselves, by name; read anew after a while, as it seldom changes."""
         if time.monotonic() >= self._kept_until_s:
-            text = self._commands.run("scontrol", "show", "node", "--all", "--oneliner")
-            self._kept = {name: int(mib) for name, mib in _KEPT_MEMORY.findall(text)}
+            try:
+                text = self._commands.run("scontrol", "show", "node", "--all", "--oneliner")
+                self._kept = {name: int(mib) for name, mib in _KEPT_MEMORY.findall(text)}
+            except SlurmError:
+                if not self._kept_until_s:
+                    raise
             self._kept_until_s = time.monotonic() + _KEPT_FOR_S
         return self._kept
 

@@ -13,7 +13,7 @@ _FACTOR: Final = 2.0
 _MOST_JOBS: Final = 100
 _FIRST_JOBS: Final = 10
 """Of the first command: nothing is known yet of how fast slurmctld answers."""
-_PART_OF_LIMIT: Final = 0.25
+PART_OF_LIMIT: Final = 0.25
 
 
 class Budget:
@@ -77,4 +77,4 @@ class JobsPerCommand:
 
     def took(self, jobs: int, seconds: float, timeout_s: float) -> None:
         """Note how long a command took, or after how long it was ended."""
-        self.most = max(1, min(_MOST_JOBS, int(jobs * _PART_OF_LIMIT * timeout_s / max(seconds, 1e-3))))
+        self.most = max(1, min(_MOST_JOBS, int(jobs * PART_OF_LIMIT * timeout_s / max(seconds, 1e-3))))

@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from rlalloc.tres import memory_mib
-from rlallocd.slurm.pace import JobsPerCommand
+from rlallocd.slurm.pace import PART_OF_LIMIT, JobsPerCommand
 from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import SlurmUnavailable
 from rlallocd.slurm.slurm_records import NO_NEEDS, NodeNeeds
 
 _SHOWN_ONE_BY_ONE: Final = 1 / 20
@@ -84,25 +85,34 @@ def request_details(
 def _one_by_one(
     commands: Commands, names: Mapping[int, str], pace: JobsPerCommand
 ) -> dict[int, RequestDetails | None]:
-    """By a message for each job. Those that another job of the same process imitates get their own."""
+    """By a message for each job, in a command's time limit. Those that another one imitates get their own process.
+
+    Raises SlurmError where no job could be read.
+    """
     found: dict[int, RequestDetails | None] = {}
+    imitated: list[int] = []
     left, until_s = list(names), time.monotonic() + commands.timeout_s
-    while left and time.monotonic() < until_s:
-        part, left = left[: pace.most], left[pace.most :]
-        text = _shown(commands, part, pace)
-        found |= _details_in(text, {job_id: names[job_id] for job_id in part})
-        imitated = [job_id for job_id in part if job_id not in found and f"JobId={job_id} " in text]
+    try:
+        while left and (limit_s := until_s - time.monotonic()) >= PART_OF_LIMIT * commands.timeout_s:
+            part, left = left[: pace.most], left[pace.most :]
+            text = _shown(commands, part, pace, limit_s)
+            found |= _details_in(text, {job_id: names[job_id] for job_id in part})
+            imitated += [job_id for job_id in part if job_id not in found and f"JobId={job_id} " in text]
         if len(names) == 1:
             return found or dict.fromkeys(imitated)
         for job_id in imitated[:_MOST_ALONE]:
-            found |= _one_by_one(commands, {job_id: names[job_id]}, pace)
+            if (limit_s := until_s - time.monotonic()) >= PART_OF_LIMIT * commands.timeout_s:
+                found |= _one_by_one(commands.within(limit_s), {job_id: names[job_id]}, pace)
+    except SlurmUnavailable:
+        if not found:
+            raise
     return found
 
 
-def _shown(commands: Commands, job_ids: Sequence[int], pace: JobsPerCommand) -> str:
-    began_s = time.monotonic()
+def _shown(commands: Commands, job_ids: Sequence[int], pace: JobsPerCommand, limit_s: float) -> str:
+    began_s, asked = time.monotonic(), [f"show job {job_id}" for job_id in job_ids]
     try:
-        return commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in job_ids])
+        return commands.within(limit_s).converse("scontrol", "--oneliner", lines=asked)
     finally:
         pace.took(len(job_ids), time.monotonic() - began_s, commands.timeout_s)
 
@@ -161,12 +171,21 @@ def _details_after(text: str, head: re.Match[str]) -> RequestDetails | None:
         is_scrontab=_SCRONTAB.search(line, 0, nodes.start() + 1) is not None,
         array_tasks=array[2] if array and "..." not in array[2] else "",
         excluded_nodes=(excluded[1] or "") if excluded else "",
-        needs=_needs(line, nodes.end() - 1),
+        needs=_needs(line, text[position + len(line) : _end_of_job(text, position)], nodes.end() - 1),
     )
 
 
-def _needs(line: str, start: int) -> NodeNeeds:
-    """Of the fields after NumNodes, those that a user writes as they like come last."""
+def _end_of_job(text: str, position: int) -> int:
+    end = text.find("\nJobId=", position)
+    return end if end >= 0 else len(text)
+
+
+def _needs(line: str, rest: str, start: int) -> NodeNeeds:
+    """Of the fields after NumNodes, those that a user writes as they like come last, but for three.
+
+    These are in the line or in the ``rest`` of what is shown of the job, after a comment that has line ends.
+    """
+    shown = f"{line}{rest} "
     parts = _PARTS.search(line, start)
     cores, threads, sockets = (int(part) if part.isdigit() else 0 for part in (parts.groups() if parts else "000"))
     spared, tmp_disk = _SPARED.search(line, start), _TMP_DISK.search(line, start)
@@ -177,8 +196,8 @@ def _needs(line: str, start: int) -> NodeNeeds:
         threads=threads,
         tmp_disk_mib=round(memory_mib(tmp_disk[1]) or 0) if tmp_disk else 0,
         contiguous=contiguous is not None and contiguous[1] == "1",
-        near_gpus=_NEAR_GPUS in f"{line} ",
+        near_gpus=_NEAR_GPUS in shown,
         spares_cores=spared is not None and spared[1] not in ("*", "0"),
-        few_switches=_SWITCHES.search(line, start) is not None,
-        burst_buffer=_BURST_BUFFER in line,
+        few_switches=_SWITCHES.search(shown, start) is not None,
+        burst_buffer=_BURST_BUFFER in shown,
     )
