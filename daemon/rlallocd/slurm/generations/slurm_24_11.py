@@ -1,4 +1,4 @@
-"""Slurm 24.11 and 25.05; tried: Debian trixie's 24.11.5. Everything that is known to differ is as in 23.11."""
+"""Slurm 24.11; tried: Debian trixie's 24.11.5. Everything that is known to differ is as in 23.11."""
 
 from rlallocd.slurm.generations.capabilities import Capabilities
 
