@@ -10,13 +10,16 @@ from rlalloc_cli.explain_shortly import print_shortly
 from rlalloc_testbed import USER
 from rlallocd.slurm import JobRecord, SlurmUnavailable, UpdatePlan, UpdateRefused
 from rlallocd.submissions.candidates import find_candidates, find_redecision_candidates
+from rlallocd.submissions.decided_submissions import DecidedSubmissions
 from rlallocd.submissions.job_tag import read_tag, with_skip
-from rlallocd.submissions.request_sizes import Skipped, check_form
+from rlallocd.submissions.request_sizes import Skipped, check_form, size_of
 from rlallocd.transactions.left_alone import LeftAlone, OffRequest
+from slurm_testbed import wait_until
 from tests.daemon.test_apply_transactions import JOB, Engine, _waiting_job, engine
 
 __all__ = ["engine"]
 pytestmark = pytest.mark.slurm
+STAYS = f"{JOB}sleep 300\n"
 
 
 def left_alone(engine: Engine, request: OffRequest) -> tuple[str, dict[int, JobRecord]]:
@@ -189,6 +192,46 @@ def test_who_asks_again_after_a_failure_gets_the_request(engine: Engine, monkeyp
     assert "it has its request back" in left_alone(engine, own(job_id))[0]
     assert engine.size(job_id) == request
     assert left_alone(engine, own(job_id))[0] == f"job {job_id} is left alone already"
+
+
+def test_requeued_tasks_and_the_rest_of_their_array(engine: Engine) -> None:
+    """Whichever squeue prints in one row: each waits in a record of its own. A task that runs stays as it is."""
+    array = engine.installation.submit(STAYS, "--array=0-4%3")
+    request = engine.size(array)
+    engine.applier.apply([engine.decide(engine.candidates(array)[0], gpus_per_node=1)])
+    decided = DecidedSubmissions({(array, job.submitted_s): job.user for job in engine.slurm.jobs()})
+
+    def tasks() -> list[JobRecord]:
+        return [job for job in decided.as_first_submitted(engine.slurm.jobs()) if job.base_id == array]
+
+    def waiting() -> dict[str, JobRecord]:
+        return {job.array_tasks: job for job in tasks() if job.pending}
+
+    wait_until(lambda: sum(job.running for job in tasks()) == 3, what="three tasks run", timeout_s=60)
+    engine.site.run(["scontrol", "hold", str(array)])
+    engine.site.run(["scontrol", "requeuehold", f"{array}_0,{array}_1"])
+    wait_until(lambda: waiting().keys() == {"0", "1", "3-4"}, what="two tasks wait by themselves", timeout_s=60)
+    assert engine.slurm.read_back([job.job_id for job in tasks()]).keys() == {job.job_id for job in tasks()}
+    part = LeftAlone(engine.slurm, engine.store, engine.applier)
+    after: dict[int, JobRecord] = {}
+    answer = part.requests.ask(
+        own(array), 1, lambda: after.update({job.job_id: job for job in part.carry_out(tasks())})
+    )
+    assert answer.count("it has its request back") == 1
+    assert waiting().keys() == {"0", "1", "3-4"}
+    for name, job in waiting().items():
+        assert size_of(job) == request, name
+        assert job.waiting_tasks == (2 if name == "3-4" else 1)
+        for record in (job, after[job.job_id]):
+            tag = read_tag(record.admin_comment)
+            assert tag is not None
+            assert tag.skip == "off"
+    (runs,) = (job for job in tasks() if job.running)
+    tag = read_tag(runs.admin_comment)
+    assert tag is not None
+    assert (runs.gpus, tag.skip) == (1, "")
+    (history,) = engine.store.histories({(array, runs.submitted_s)}).values()
+    assert len(history.decisions) == 2
 
 
 def test_nobody_elses_job_and_none_that_runs(engine: Engine) -> None:

@@ -329,6 +329,44 @@ class TestColumnsOfSqueue:
         now_s = 10_000.0
         assert [job.unread for job in reader.jobs()] == [False, *[True] * 6]
 
+    @pytest.mark.parametrize("state", ["PENDING", "COMPLETING"])
+    def test_a_requeued_task_of_ours_has_a_record_of_its_own(self, state: str) -> None:
+        """In squeue it is in the row of the tasks that have not started, unless it is asked for by its job id."""
+        rest = columns_of_a_job(admin_comment="ours", array_task_id="0,2-3%2")
+        requeued = columns_of_a_job(job_id="8", array_task_id="0", admin_comment="ours", restart_cnt="1")
+        runs = columns_of_a_job(job_id="9", array_task_id="1", admin_comment="ours", job_state="RUNNING")
+        shown = {
+            "7": SHOWN.replace("JobName=", "ArrayJobId=7 ArrayTaskId=2-3%2 JobName=", 1),
+            "8": SHOWN.replace("JobId=7 JobName=", "JobId=8 ArrayJobId=7 ArrayTaskId=0 JobName=", 1),
+            "9": SHOWN.replace("JobId=7 JobName=", "JobId=9 ArrayJobId=7 ArrayTaskId=1 JobName=", 1),
+        }
+        shown = {
+            number: line.replace("Reason=", f"JobState={'RUNNING' if number == '9' else state} Reason=")
+            for number, line in shown.items()
+        }
+
+        class PutsTasksTogether(PrintsColumns):
+            def run(self, *words: str) -> str:
+                options = dict(word.split("=", 1) for word in words if word.startswith("--jobs="))
+                ids = set(options.get("--jobs", "7").split(","))
+                self.jobs = (rest, runs) if "7" in ids else (requeued,)
+                return super().run(*words)
+
+            def converse(self, *words: str, lines: Sequence[str]) -> str:
+                super().converse(*words, lines=lines)
+                return "".join("".join(shown.values()) if line.endswith("7") else shown[line[-1]] for line in lines)
+
+        squeue = PutsTasksTogether()
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        for _ in range(2):
+            squeue.asked.clear()
+            jobs = {
+                job.job_id: (job.array_tasks, job.waiting_tasks, job.base_id, job.is_split) for job in reader.jobs()
+            }
+            assert jobs == {7: ("2-3", 2, 7, True), 8: ("0", 1, 7, True), 9: ("", 1, 7, True)}
+        assert squeue.asked == ["columns", "columns"]
+        assert {*reader.read_back([7, 8])} == {7, 8}
+
     def test_an_error_of_the_command_that_shows_the_queue_is_no_answer(self) -> None:
         class Refuses(PrintsColumns):
             def run(self, *words: str) -> str:

@@ -36,6 +36,8 @@ _PARTS: Final = re.compile(
 _SPARED: Final = re.compile(r" (?:Core|Thread)Spec=(\*|\d+) ")
 _TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S{1,20}) ")
 _CONTIGUOUS: Final = re.compile(r" Contiguous=(\d) ")
+_MAY_WAIT: Final = re.compile(r" JobState=(?:PENDING|COMPLETING|REQUEUED|REQUEUE_HOLD|REQUEUE_FED|SPECIAL_EXIT) ")
+"""A requeued task is shown as COMPLETING at first, and squeue counts it as pending."""
 _NEAR_GPUS: Final = " GresEnforceBind=Yes "
 _BURST_BUFFER: Final = " BurstBuffer="
 _SWITCHES: Final = re.compile(r" Switches=[1-9]\d*@")
@@ -45,9 +47,9 @@ _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 class RequestDetails(msgspec.Struct, frozen=True):
     """The most nodes that a job may get (0: the user set no maximum), and whether its memory is per CPU or per node.
 
-    ``excluded_nodes`` is a host list. ``is_split``: some tasks of the array stand in the queue by themselves. squeue
-    shows those that are pending as if they were still one job; ``array_tasks`` are those that are. It is empty where
-    scontrol cuts a long list.
+    ``excluded_nodes`` is a host list. ``is_split``: some tasks of the array have job ids of their own. squeue shows
+    those that are pending as if they were still one job; ``array_tasks`` are those that are. It is empty where
+    scontrol cuts a long list. ``own_tasks`` are the ids of the others: tasks that were requeued, or changed alone.
     """
 
     max_nodes: int
@@ -55,6 +57,7 @@ class RequestDetails(msgspec.Struct, frozen=True):
     is_scrontab: bool
     is_split: bool = False
     array_tasks: str = ""
+    own_tasks: tuple[int, ...] = ()
     excluded_nodes: str = ""
     needs: NodeNeeds = NO_NEEDS
 
@@ -121,6 +124,7 @@ def _details_in(text: str, names: Mapping[int, str]) -> dict[int, RequestDetails
     """Of each job whose line is there, and is like no other line of that job and name."""
     arrays_of: defaultdict[int, set[int]] = defaultdict(set)
     parts_of: defaultdict[int, set[int]] = defaultdict(set)
+    waiting_in: defaultdict[int, set[int]] = defaultdict(set)
     lines: defaultdict[int, list[int]] = defaultdict(list)
     for start in _line_starts(text):
         if job := _JOB.match(text, start):
@@ -128,13 +132,16 @@ def _details_in(text: str, names: Mapping[int, str]) -> dict[int, RequestDetails
             if array := _ARRAY.match(text, start):
                 arrays_of[int(job[1])].add(int(array[1]))
                 parts_of[int(array[1])].add(int(job[1]))
+                if _MAY_WAIT.search(text, start, _end_of_line(text, start)):
+                    waiting_in[int(array[1])].add(int(job[1]))
     found = {}
     for job_id, name in names.items():
         heads = [_head(name).match(text, start) for start in lines[job_id]]
         shown = {_details_after(text, head) for head in heads if head is not None}
         if len(shown) == 1 and (details := shown.pop()) is not None:
             is_split = any(len(parts_of[array]) > 1 for array in arrays_of.get(job_id, ()))
-            found[job_id] = msgspec.structs.replace(details, is_split=is_split)
+            own_tasks = waiting_in[job_id] - {job_id} if job_id in arrays_of.get(job_id, ()) else set()
+            found[job_id] = msgspec.structs.replace(details, is_split=is_split, own_tasks=tuple(sorted(own_tasks)))
     return found
 
 
@@ -155,10 +162,9 @@ def _head(name: str) -> re.Pattern[str]:
 
 
 def _details_after(text: str, head: re.Match[str]) -> RequestDetails | None:
-    """What the rest of a line says, after its head; ``is_split`` is not known of one line."""
+    """What the rest of a line says, after its head; other tasks of its array are not known of one line."""
     position = head.end() - 1
-    end = text.find("\n", position)
-    line = text[position : end if end >= 0 else len(text)]
+    line = text[position : _end_of_line(text, position)]
     nodes = _NODES.search(line)
     memory = _MEMORY.search(line, nodes.end()) if nodes else None
     if nodes is None or memory is None:
@@ -173,6 +179,11 @@ def _details_after(text: str, head: re.Match[str]) -> RequestDetails | None:
         excluded_nodes=(excluded[1] or "") if excluded else "",
         needs=_needs(line, text[position + len(line) : _end_of_job(text, position)], nodes.end() - 1),
     )
+
+
+def _end_of_line(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    return end if end >= 0 else len(text)
 
 
 def _end_of_job(text: str, position: int) -> int:

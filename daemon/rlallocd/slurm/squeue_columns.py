@@ -90,6 +90,7 @@ _NODES_UNAVAILABLE: Final = "Nodes required for job are DOWN"  # slurmctld's sch
 _NOTHING: Final = frozenset({"", "N/A", "(null)", "NONE", "Unknown"})
 _LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _NO_VAL: Final = 4294967294  # slurm.h
+_ARRAY_TASKS: Final = list(_OF_THE_REQUEST).index("array_task_id")
 _END: Final = "|"
 """What follows a column that Slurm words itself, and each mark."""
 _REQUEST_END, _ROW_END = "+|", "-|"
@@ -115,6 +116,12 @@ class Row(NamedTuple):
     def name(self) -> str:
         """The job's name, which can be any text."""
         return self.request[len(_OF_THE_REQUEST)]
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether it stands for several waiting tasks of an array, also for those with job ids of their own."""
+        tasks = self.request[_ARRAY_TASKS]
+        return tasks not in _NOTHING and not tasks.isdigit()
 
     @property
     def is_pending(self) -> bool:
@@ -230,8 +237,16 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
     if said["array_task_id"] in _NOTHING:  # the column shows the job's own id then
         values["array_job_id"] = 0
     else:
-        values["array_task_column"] = said["array_task_id"]
+        values["array_task_column"] = _tasks_of_the_record(said["array_task_id"], details)
     return values
+
+
+def _tasks_of_the_record(column: str, details: RequestDetails | None) -> str:
+    """The tasks that wait together, and how many may run at once, without those that squeue has added to them."""
+    if details is None or not (details.own_tasks and details.array_tasks):
+        return column
+    _, percent, most = column.partition("%")
+    return f"{details.array_tasks}{percent}{most}"
 
 
 @lru_cache(maxsize=1024)

@@ -5,11 +5,15 @@ squeue and rlallocd spend the time, not slurmctld. Neither can ask for changes o
 
 A row that is as in the last reading stands for the same record. request_details.py reads what the columns leave out,
 for the few jobs that rlalloc may change.
+
+squeue prints the waiting tasks of an array in one row, even those that have job ids of their own, because they were
+requeued or changed alone (``_combine_pending_array_tasks`` in print.c). Where rlalloc may change such a task, it is
+asked for by its id: then it has its own row.
 """
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -83,10 +87,16 @@ class SqueueReader:
         if read is None:
             return self._json_reader.jobs()
         keys, new = read
+        self._queued = len(keys)
+        self._read_details_of_ours(new.values())
+        if own_tasks := self._own_tasks(keys, new):
+            read = self._rows_or_none(self._seen, _of_jobs(own_tasks))
+            if read is None:
+                return self._json_reader.jobs()
+            self._read_details_of_ours(read[1].values())
+            keys, new = keys + read[0], new | read[1]
         if not new and len(keys) == len(self._seen):
             return self._jobs
-        self._queued = len(keys)
-        self._read_details([row for row in new.values() if row.may_be_ours and self._lacks_details(row.request_key)])
         gone = {seen.request_key: seen for key in self._seen.keys() - set(keys) if (seen := self._seen[key])}
         read_now = {key: self._see(row, gone.get(row.request_key)) for key, row in new.items()}
         all_seen = {key: self._seen.get(key) or read_now[key] for key in keys}
@@ -103,11 +113,15 @@ class SqueueReader:
             return {}
         if len(job_ids) > _JOBS_PER_CALL:
             return self._json_reader.read_back(job_ids)
-        read = self._rows_or_none({}, f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
+        asked = set(job_ids)
+        read = self._rows_or_none({}, _of_jobs(job_ids))
+        wanted = {key: row for key, row in read[1].items() if row.job_id in asked} if read is not None else {}
+        missing = asked.difference(row.job_id for row in wanted.values())
+        if missing and any(row.has_tasks for row in wanted.values()):  # some of them may be in such a row
+            read = self._rows_or_none({}, _of_jobs(missing))
+            wanted |= {key: row for key, row in read[1].items() if row.job_id in missing} if read is not None else {}
         if read is None:
             return self._json_reader.read_back(job_ids)
-        asked = set(job_ids)
-        wanted = {key: row for key, row in read[1].items() if row.job_id in asked}
         self._read_details([row for row in wanted.values() if row.is_pending])
         for key in wanted:
             self._seen.pop(key, None)
@@ -116,6 +130,13 @@ class SqueueReader:
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         return self._json_reader.nodes()
+
+    def _own_tasks(self, keys: Sequence[str], new: Mapping[str, Row]) -> list[int]:
+        """Ids of tasks that rlalloc may change and that squeue has added to the rows of their arrays."""
+        own_tasks = {job_id for details in self._details.values() for job_id in details.own_tasks}
+        if own_tasks:
+            own_tasks -= {new[key].job_id if key in new else self._seen[key].record.job_id for key in keys}
+        return sorted(own_tasks)[:_JOBS_PER_CALL]
 
     def _rows_or_none(self, known: Container[str], *options: str) -> tuple[list[str], dict[str, Row]] | None:
         """The keys of squeue's rows, and those rows that are not ``known``; None while columns cannot be read.
@@ -144,6 +165,9 @@ class SqueueReader:
         command = "squeue", "--all", "--states=all", "--noheader", "--noconvert"
         keys = marks.keys(self._commands.run(*command, *options, marks.option))
         return keys, {key: marks.row(key) for key in keys if key not in known}
+
+    def _read_details_of_ours(self, rows: Iterable[Row]) -> None:
+        self._read_details([row for row in rows if row.may_be_ours and self._lacks_details(row.request_key)])
 
     def _read_details(self, rows: Sequence[Row]) -> None:
         """Read what columns leave out, for jobs that rlalloc may change."""
@@ -184,3 +208,7 @@ class SqueueReader:
         if self._put_off:
             live = {seen.request_key for seen in self._seen.values()}
             self._put_off = {key: put_off for key, put_off in self._put_off.items() if key in live}
+
+
+def _of_jobs(job_ids: Iterable[int]) -> str:
+    return f"--jobs={','.join(map(str, job_ids))}"

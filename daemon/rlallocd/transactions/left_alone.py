@@ -119,7 +119,7 @@ class LeftAlone:
                 if not answer.done():
                     answer.set_exception(UserServiceError(_LATER))
         return tuple(
-            msgspec.structs.replace(job, admin_comment=marked[job.base_id]) if job.base_id in marked else job
+            msgspec.structs.replace(job, admin_comment=marked[job.job_id]) if job.job_id in marked else job
             for job in jobs
         )
 
@@ -133,54 +133,60 @@ class LeftAlone:
         ]
 
     def _leave(self, request: OffRequest, jobs: Sequence[JobRecord], marked: dict[int, str]) -> str:
-        """Mark one job and give it its request back; say what was done. Raises UserServiceError, SlurmError."""
+        """Mark one job and give it its request back; say what was done. Raises UserServiceError, SlurmError.
+
+        Of an array, the tasks that wait together are one record, and each that was requeued is another.
+        """
         number = request.job_id
         mine = [job for job in jobs if job.base_id == number and (request.any_job or job.user == request.user)]
         if not mine:
             raise UserServiceError(_NOT_YOURS.format(number))
-        job = next((each for each in mine if each.pending), None)
-        if job is None:
+        waiting = [job for job in mine if job.pending]
+        if not waiting:
             raise UserServiceError(f"job {number} has started: rlalloc never changes a job that has")
-        tag = read_tag(marked.get(number, job.admin_comment))
+        histories = self._store.histories({(number, job.submitted_s) for job in waiting})
+        answers = []
+        for job in waiting:
+            history = histories.get((number, job.submitted_s))
+            answers.append(self._leave_record(job, history, request, marked))
+        return "; ".join(dict.fromkeys(answers))
+
+    def _leave_record(
+        self, job: JobRecord, history: JobHistory | None, request: OffRequest, marked: dict[int, str]
+    ) -> str:
+        number = request.job_id
+        tag = read_tag(marked.get(job.job_id, job.admin_comment))
         if tag is None:
             return f"rlalloc does not cover job {number}: it is as submitted"
         if tag.skip == OFF:
-            return self._leave_again(job, request)
-        if job.is_split:
-            raise UserServiceError(
-                f"some tasks of array {number} have started, and Slurm changes the rest only together: they keep "
-                "their size"
-            )
+            return self._leave_again(job, history, request)
+        together = job.is_split and not job.is_own_task
+        if together and not job.array_tasks:
+            raise UserServiceError(f"Slurm does not say which tasks of array {number} wait: they keep their size")
         comment = with_plan_note(with_skip(job.admin_comment, OFF), None)
         if not fits_slurmdbd(comment):
             raise UserServiceError(f"the AdminComment of job {number} is full: ask an administrator")
-        history = self._store.histories({(number, job.submitted_s)}).get((number, job.submitted_s))
         if history is not None and history.is_open:  # it would end in a size of ours afterwards
             raise UserServiceError(f"rlalloc is changing job {number} just now: try again in a few seconds")
-        self._slurm.update(UpdatePlan(job_id=number, fields=(("AdminComment", comment),)))
-        marked[number] = comment
+        mark = UpdatePlan(job_id=job.job_id, fields=(("AdminComment", comment),))
+        self._slurm.update(mark.of_tasks(job.array_tasks) if together else mark)
+        marked[job.job_id] = comment
+        _log.info("job %d is left alone from now on: %s", job.job_id, request.who, extra={"job_id": job.job_id})
+        is_known = (number, job.submitted_s) in self._asked
+        self._asked[number, job.submitted_s] = request.who
         if history is None:
-            self._asked[number, job.submitted_s] = request.who
-        else:
+            return f"job {number} is left alone from now on; it runs as submitted"
+        if not is_known:
             self._store.add_decisions([_left_alone(history.decisions[0], request.who)])
-        _log.info("job %d is left alone from now on: %s", number, request.who, extra={"job_id": number})
-        return self._give_back(msgspec.structs.replace(job, job_id=number, admin_comment=comment), history, request)
+        return self._told(job, history, self._applier.take_back(job.job_id, history, request.who))
 
-    def _leave_again(self, job: JobRecord, request: OffRequest) -> str:
+    def _leave_again(self, job: JobRecord, history: JobHistory | None, request: OffRequest) -> str:
         """As if asked once; where Slurm or the store failed in between the first time, the request comes back now."""
-        key = job.base_id, job.submitted_s
-        history = self._store.histories({key}).get(key)
         if history is not None and not history.is_open:
-            taken_back = self._applier.take_back(job.base_id, history, request.who)
+            taken_back = self._applier.take_back(job.job_id, history, request.who)
             if taken_back != "not ours":
                 return self._told(job, history, taken_back)
         return f"job {job.base_id} is left alone already"
-
-    def _give_back(self, job: JobRecord, history: JobHistory | None, request: OffRequest) -> str:
-        done = f"job {job.job_id} is left alone from now on"
-        if history is None:
-            return f"{done}; it runs as submitted"
-        return self._told(job, history, self._applier.take_back(job.job_id, history, request.who))
 
     def _told(self, job: JobRecord, history: JobHistory, taken_back: TakenBack) -> str:
         done = f"job {job.base_id} is left alone from now on"
