@@ -10,7 +10,15 @@ from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.slurm.json_reader import job_record
 from rlallocd.submissions.candidates import find_candidates, find_deferred, is_left_to_decide
-from rlallocd.submissions.job_tag import fits_slurmdbd, has_note, read_tag, with_note, with_plan_note, with_skip
+from rlallocd.submissions.job_tag import (
+    fits_slurmdbd,
+    has_note,
+    read_tag,
+    was_resized,
+    with_note,
+    with_plan_note,
+    with_skip,
+)
 from rlallocd.submissions.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.transactions.update_plans import plan_restoration, plan_update, without_empty_memory
 
@@ -354,6 +362,18 @@ def test_notes_of_a_tag_alone_need_no_blank() -> None:
     assert has_note(noted)
     assert read_tag(noted) == read_tag(TAG)
     assert with_note(with_skip(noted, "off"), "2") == f"{TAG};rlalloc-plan:1x2x2;skip=off;rlalloc-decision:2"
+
+
+def test_a_note_of_the_nice_alone_does_not_say_that_the_job_was_resized() -> None:
+    nice = with_note(TAG, "1", nice_alone=True)
+    assert nice == f"{TAG};rlalloc-nice:1"
+    assert has_note(nice)
+    assert not was_resized(nice)
+    assert read_tag(nice) == read_tag(TAG)
+    resized = with_note(nice, "2")
+    assert resized == with_note(TAG, "2")
+    assert was_resized(resized)
+    assert with_note(resized, "3", nice_alone=True) == with_note(TAG, "3")
 
 
 def test_an_admin_comment_without_room_is_left_as_it_is() -> None:

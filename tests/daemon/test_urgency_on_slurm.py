@@ -9,7 +9,7 @@ import pytest
 from rlalloc.store import Decision
 from rlalloc.urgency import STEPS, nice_left
 from rlalloc_testbed import USER, Installation, install, start_site
-from slurm_testbed import Site, wait_until
+from slurm_testbed import Partition, Site, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -29,7 +29,8 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def basic_site() -> Iterator[Site]:
-    with start_site(f"basic-{os.getpid()}", nodes=1, extra_slurm_conf=BASIC) as site:
+    partitions = Partition(), Partition("other", default=False)
+    with start_site(f"basic-{os.getpid()}", nodes=1, partitions=partitions, extra_slurm_conf=BASIC) as site:
         yield site
 
 
@@ -99,6 +100,17 @@ def test_the_shorter_goes_first_and_all_is_given_back_at_the_end(
     assert [_nice(rlalloc, job_id) for job_id in (long, moldable, short)] == [OWN_NICE, 1, 0]
     if site == "basic_site":  # with multifactor age has moved them
         assert [_priority(rlalloc, job_id) for job_id in (long, short)] == [priorities[long], priorities[short]]
+
+
+def test_who_only_waits_longer_may_move_to_another_partition(start: Callable[..., Installation]) -> None:
+    """Slurm checks the limits there: of such a job, no size is an administrator's."""
+    rlalloc = start("basic_site", patience=1000.0)
+    as_submitted, resized = rlalloc.submit(RIGID, LONG), rlalloc.submit(MOLDABLE, LONG)
+    assert _applied(rlalloc, as_submitted).nice
+    assert _applied(rlalloc, resized).nice
+    for job_id, partition in ((as_submitted, "other"), (resized, "gpu")):
+        rlalloc.site.try_run(["scontrol", "update", f"JobId={job_id}", "Partition=other"], user=USER)
+        assert rlalloc.job(job_id)["Partition"] == partition
 
 
 def test_what_was_added_falls_while_a_job_waits(start: Callable[..., Installation]) -> None:

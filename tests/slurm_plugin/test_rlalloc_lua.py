@@ -758,6 +758,7 @@ def test_a_changed_job_cannot_be_moved_past_limits(interpreter: str, tmp_path: P
         ({"qos": "normal", "partition": "gpu", "account": "llm"}, {}, 1000),
         ({"time_limit": 5, "begin_time": 0}, {}, 1000),
         ({"qos": "fast"}, {"admin_comment": "rlalloc:v=1;mode=enforce;begin=0"}, 1000),
+        ({"qos": "fast"}, {"admin_comment": "rlalloc:v=1;mode=enforce;begin=0;rlalloc-nice:42"}, 1000),
         ({"partition": "short"}, {"admin_comment": None}, 1000),
     ],
 )

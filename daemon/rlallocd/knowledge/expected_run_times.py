@@ -20,7 +20,7 @@ from rlalloc.view import slowdown
 from rlallocd.knowledge.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.knowledge.known_usage import as_past_job
 from rlallocd.slurm import JobRecord
-from rlallocd.submissions.job_tag import has_note, read_tag
+from rlallocd.submissions.job_tag import read_tag, was_resized
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class ExpectedRunTimes:
 
     def _originals(self, jobs: Mapping[JobKey, JobRecord]) -> dict[JobKey, Allocation]:
         """Return what those jobs asked for that had another size of ours when they were first seen."""
-        resized = [key for key, job in jobs.items() if read_tag(job.admin_comment) and has_note(job.admin_comment)]
+        resized = [key for key, job in jobs.items() if read_tag(job.admin_comment) and was_resized(job.admin_comment)]
         return {key: history.request for key, history in self._store.histories(resized).items()} if resized else {}
 
 

@@ -4,7 +4,8 @@
 whatever else the site keeps in that field. Only operators can write an AdminComment, so users cannot forge it.
 A job that rlalloc.lua skipped has ``;skip=NAME`` in its tag, so that the daemon can say why.
 
-Our notes follow: ``rlalloc-decision:ID`` and ``rlalloc-plan:DPxTPxPP``. Where the tag is all that the field has, each
+Our notes follow: ``rlalloc-decision:ID``, or ``rlalloc-nice:ID`` as long as only the nice was changed, and
+``rlalloc-plan:DPxTPxPP``. Where the tag is all that the field has, each
 is joined to it by ``;``, else by a blank. Without a blank, one scontrol can carry many updates
 (rlallocd.slurm.update_session).
 """
@@ -22,7 +23,7 @@ from rlalloc.scripts.script_words import words_from_tag
 _TAG: Final = re.compile(r"(?:^|\s)rlalloc:(v=1;\S*)")
 _SKIP: Final = re.compile(r";(?:skip|decline)=[^;\s]*")
 _TAG_ALONE: Final = re.compile(r"rlalloc:v=1;\S*")
-_NOTE: Final = re.compile(r"(?:^|;|\s+)rlalloc-decision:[^\s;]*")
+_NOTE: Final = re.compile(r"(?:^|;|\s+)rlalloc-(decision|nice):[^\s;]*")
 _PLAN: Final = re.compile(r"(?:^|;|\s+)rlalloc-plan:[^\s;]*")
 _MOST_BYTES: Final = 65_535
 """What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
@@ -88,9 +89,13 @@ def with_skip(admin_comment: str, name: str) -> str:
     return _TAG.sub(lambda tag: f"{_SKIP.sub('', tag[0])};skip={name}", admin_comment, count=1)
 
 
-def with_note(admin_comment: str, decision_id: str) -> str:
-    """Return the AdminComment with a note of our decision added, an earlier note replaced."""
-    return _joined(_NOTE.sub("", admin_comment), f"rlalloc-decision:{decision_id}")
+def with_note(admin_comment: str, decision_id: str, *, nice_alone: bool = False) -> str:
+    """Return the AdminComment with a note of our decision added, an earlier note replaced.
+
+    ``nice_alone``: the decision changes only the nice. Once a size has been changed, the note goes on to say so.
+    """
+    word = "nice" if nice_alone and not was_resized(admin_comment) else "decision"
+    return _joined(_NOTE.sub("", admin_comment), f"rlalloc-{word}:{decision_id}")
 
 
 def with_plan_note(admin_comment: str, plan: ParallelPlan | None) -> str:
@@ -106,6 +111,11 @@ def _joined(admin_comment: str, note: str) -> str:
 def has_note(admin_comment: str) -> bool:
     """Whether a decision of ours has been written to this AdminComment: it survives a requeue with the size."""
     return _NOTE.search(admin_comment) is not None
+
+
+def was_resized(admin_comment: str) -> bool:
+    """Whether a decision of ours has changed the size of this AdminComment's job, which may have its request back."""
+    return any(note[1] == "decision" for note in _NOTE.finditer(admin_comment))
 
 
 def fits_slurmdbd(admin_comment: str) -> bool:

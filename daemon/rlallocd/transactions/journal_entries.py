@@ -184,9 +184,11 @@ def parallel_plan_of(decision: Decision) -> ParallelPlan | None:
 
 def update_for(application: Application, job: JobRecord, parallel: ParallelPlan | None) -> UpdatePlan:
     """The one message that makes a job what was decided, with a note of the decision in its AdminComment."""
-    comment = with_plan_note(with_note(job.admin_comment, application.decision_id), parallel)
     nice = added_nice(application)
-    if nice is not None and application.intended == application.original:
+    nice_alone = nice is not None and application.intended == application.original
+    noted = with_note(job.admin_comment, application.decision_id, nice_alone=nice_alone)
+    comment = with_plan_note(noted, parallel)
+    if nice is not None and nice_alone:
         return plan_nice(job, nice.own + nice.added, comment)
     plan = plan_update(job, application.intended, comment)
     if same_minutes(application.intended.time_limit_s, job.time_limit_s):

@@ -8,7 +8,7 @@ from typing import Final
 
 from rlalloc.job import Allocation
 from rlallocd.slurm import JobRecord, UpdatePlan
-from rlallocd.submissions.job_tag import fits_slurmdbd, has_note
+from rlallocd.submissions.job_tag import fits_slurmdbd, was_resized
 from rlallocd.submissions.request_sizes import size_of
 
 NODES_WITHOUT_END: Final = 65_533
@@ -79,7 +79,7 @@ def _memory_of_ours(job: JobRecord) -> int:
 
     Where that update has cleared --mem-per-gpu, Slurm does not show it.
     """
-    return size_of(job).mem_mib_per_node if has_note(job.admin_comment) else 0
+    return size_of(job).mem_mib_per_node if was_resized(job.admin_comment) else 0
 
 
 def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:
