@@ -146,7 +146,7 @@ def decide_pass(
     before the one without.
     """
     last = _last_that_could_start(queue, pools, stock)
-    room = Room(pools, shared, stock)
+    room = Room([each.pool for each in pools], [each.limits for each in pools], shared, stock)
     blocked: list[tuple[int, float, float]] = []
     decided: dict[int, Resized] = {}
     asked = 0

@@ -3,16 +3,13 @@
 import bisect
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from rlalloc.job import Allocation
-from rlalloc.pool import DEVICES, Stock, could_start
+from rlalloc.pool import DEVICES, Pool, Stock, could_start
 from rlalloc.view import FloatArray
-
-if TYPE_CHECKING:
-    from rlalloc.late_decisions import PoolNow
 
 _A_PART: Final = 1e-6
 """Parts of GPUs add up to whole ones but for this."""
@@ -61,17 +58,21 @@ class FreeGpus:
 class Room:
     """What is free for the jobs of each pool, now and as time limits and reservations have it."""
 
-    def __init__(self, pools: "Sequence[PoolNow]", shared: FloatArray, stock: Stock) -> None:
+    def __init__(self, pools: Sequence[Pool], limits: Sequence[FloatArray], shared: FloatArray, stock: Stock) -> None:
+        """``limits`` are those of ``FreeGpus``, pool by pool; ``shared`` is that of ``decide_pass``."""
         self._pools = pools
         self._shared = shared
         self._stock = stock
-        self._gpus = [FreeGpus(float(stock.left(each.pool)[:, DEVICES].sum()), each.limits) for each in pools]
+        self._gpus = [
+            FreeGpus(float(stock.left(pool)[:, DEVICES].sum()), of_pool)
+            for pool, of_pool in zip(pools, limits, strict=True)
+        ]
         self._fits: dict[tuple[int, Allocation], bool] = {}
         self._overlapping = [np.flatnonzero(row > 0.0).tolist() for row in shared]
 
     def left(self, pool: int) -> FloatArray:
         """What its nodes have left, shape (nodes, 3)."""
-        return self._stock.left(self._pools[pool].pool)
+        return self._stock.left(self._pools[pool])
 
     def starts(self, pool: int, size: Allocation) -> bool:
         """Whether a size has room and backfill would start it now."""
@@ -82,12 +83,12 @@ class Room:
 
     def start(self, pool: int, size: Allocation) -> None:
         """A job starts: the nodes that it takes are missing in every pool that has them."""
-        places = self._stock.take(self._pools[pool].pool, size)
+        places = self._stock.take(self._pools[pool], size)
         self._fits.clear()
         for other in self._overlapping[pool]:
             nodes = size.nodes
             if other != pool:
-                nodes = int(np.isin(places, self._pools[other].pool.places, assume_unique=True).sum())
+                nodes = int(np.isin(places, self._pools[other].places, assume_unique=True).sum())
             if nodes:
                 self._gpus[other].take(0.0, nodes * size.gpus_per_node, size.time_limit_s)
 

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from rlalloc.config import Config
-from rlalloc.errors import LeaseLost, StoreError
+from rlalloc.errors import LeaseLost, RlallocError, StoreError
 from rlalloc.history.earlier_reading import unread_s_at_start
 from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
@@ -196,7 +196,10 @@ class Controller:
             self._nice_decay.give_back(jobs, time.time())
         except Exception as err:  # noqa: BLE001 (whatever is wrong, what follows is still to be done)
             _log.warning(
-                "cannot let deferred jobs go, they begin by themselves within %d s: %s", self.config.grace_s, err
+                "cannot let deferred jobs go, they begin by themselves within %d s: %s",
+                self.config.grace_s,
+                err,
+                exc_info=None if isinstance(err, RlallocError) else err,
             )
         self.keep_learned()
 

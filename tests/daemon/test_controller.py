@@ -21,7 +21,7 @@ from rlalloc.store import Store
 from rlalloc.user_messages import AskSwitch, UserServiceError
 from rlallocd.controller import Controller
 from rlallocd.decisions.agent_client import AgentClient
-from rlallocd.slurm import JOBS_PER_CALL, JobRecord
+from rlallocd.slurm import JOBS_PER_CALL, JobRecord, SlurmUnavailable
 from rlallocd.transactions.left_alone import OffRequest
 from tests.core.test_store import APPLICATION, DECISION
 from tests.core.test_store_migrations import run_sql
@@ -73,18 +73,22 @@ def test_what_was_answered_is_kept_when_the_daemon_stops(make: MakeController, c
     assert (config.store.key_file.parent / "run_time_answers").exists()
 
 
+@pytest.mark.parametrize("error", [ValueError("a text that nobody thought of"), SlurmUnavailable("it is down")])
 def test_a_stop_goes_on_whatever_a_reading_raises(
-    make: MakeController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: MakeController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
+    """The log shows where an error in rlalloc itself comes from."""
+
     def fails(_: str) -> None:
-        raise ValueError("a text that nobody thought of")
+        raise error
 
     controller = make(SlurmInMemory(called=fails))
     kept: list[str] = []
     monkeypatch.setattr(controller, "keep_learned", lambda: kept.append("learned"))
     controller.stop()
     assert kept == ["learned"]
-    assert "they begin by themselves within" in caplog.text
+    (record,) = (record for record in caplog.records if "they begin by themselves within" in record.message)
+    assert bool(record.exc_info) == isinstance(error, ValueError)
 
 
 @pytest.mark.parametrize(
