@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from rlalloc.pool import FloatArray, Pool
+from rlalloc.pool import DEVICES, FloatArray, Pool
 from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
@@ -135,10 +135,17 @@ class ClusterViews:
     def limits(self, access: Access) -> FloatArray:
         """Seconds until each job that runs there reaches its limit, or a node opens, and the devices; (rows, 2).
 
-        None where the licences are not free: backfill reserves nothing for a job without them.
+        Where the licences are not free, nothing counts before they are. There is nothing without ``bf_licenses``, as
+        backfill then reserves nothing for a job without them.
         """
         if access.opens_s:
-            return np.empty((0, 2))
+            if not (self._facts.scheduling.bf_licenses and math.isfinite(access.opens_s)):
+                return np.empty((0, 2))
+            now = access._replace(opens_s=0.0)
+            free = self.pool(now).open(self.pools.free)[:, DEVICES].sum()
+            limits = np.concatenate(([[0.0, free]], self.limits(now)))
+            limits[:, 0] = limits[:, 0].clip(access.opens_s)
+            return limits
         held = self.holdings.limits(self.pool(access), self._access.preempted(access))
         return np.concatenate((held, self._access.openings(access)[:, :2]))
 
@@ -150,7 +157,10 @@ class ClusterViews:
     @functools.cached_property
     def waiting(self) -> WaitingJobs:
         """The jobs that wait for GPUs."""
-        return WaitingJobs(self.pools, self._jobs, self._order, self.now_s, self.run_times)
+        with_licenses = self._facts.scheduling.bf_licenses
+        return WaitingJobs(
+            self.pools, self._jobs, self._order, self.now_s, self.run_times, with_licenses=with_licenses
+        )
 
     @functools.cached_property
     def backfill(self) -> BackfillReach:

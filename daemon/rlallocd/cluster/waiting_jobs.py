@@ -53,10 +53,14 @@ class WaitingJobs:
         order: QueueOrder,
         now_s: float,
         run_times: KnownRunTimes,
+        *,
+        with_licenses: bool = False,
     ) -> None:
+        """``with_licenses``: those that wait for licences keep others waiting, too."""
         self._pools = pools
         self._order = order
-        waiting = [job for job in jobs if waits(job, now_s)]
+        tried = _TRIED | {"Licenses"} if with_licenses else _TRIED
+        waiting = [job for job in jobs if waits(job, now_s, tried)]
         ranks = [order.rank(job) for job in waiting]
         by_rank = sorted(range(len(ranks)), key=ranks.__getitem__)
         self.jobs = tuple([waiting[number] for number in by_rank])
@@ -125,14 +129,14 @@ class WaitingJobs:
         return groups.setdefault(pools, len(groups))
 
 
-def waits(job: JobRecord, now_s: float) -> bool:
-    """Whether a job waits for GPUs, and for nothing else."""
+def waits(job: JobRecord, now_s: float, tried: frozenset[str] = _TRIED) -> bool:
+    """Whether a job waits for GPUs, and for nothing else: for one of the reasons ``tried``."""
     return (
         job.pending
         and job.gpus > 0
         and job.begin_s <= now_s
         and job.priority > 0
-        and job.reason in _TRIED
+        and job.reason in tried
         and not job.reservation
     )
 
