@@ -23,6 +23,8 @@ def why_undecided(job_id: int, config: Config) -> str:
     commands = Commands(config.slurm.command_timeout_s)
     try:
         job = submitted_job(commands, job_id)
+        if job is None and _sees_all():
+            return "Slurm does not know it"
         if job is None or not _may_see(job.user):
             return "it is not yours, or Slurm does not know it"
         if not job.is_complete:
@@ -97,10 +99,16 @@ def _first_rule(job: SubmittedJob, job_class: JobClass, config: Config) -> Rule 
 
 def _may_see(user: str) -> bool:
     """Whether whoever asks may see a job of ``user``, as rlallocd would say it."""
-    if os.geteuid() == 0:
-        return True
+    return _sees_all() or user == _own_name()
+
+
+def _sees_all() -> bool:
+    name = _own_name()
+    return os.geteuid() == 0 or (name is not None and may_see_all(name))
+
+
+def _own_name() -> str | None:
     try:
-        name = pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        return False
-    return name == user or may_see_all(name)
+        return None

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config, Rule, parse_config
+from rlalloc_cli import undecided
 from rlalloc_cli.undecided import reason_of
 from rlallocd.slurm import SubmittedJob
 
@@ -61,3 +62,11 @@ def test_each_reason_has_its_words(fields: dict[str, Any], script: bytes | None,
 def test_a_rule_for_all_takes_a_job_without_an_account() -> None:
     config = Config(rules=(Rule(name="all"),))
     assert "rule all covers it now" in reason_of(msgspec.structs.replace(JOB, account=""), LLM, config)
+
+
+@pytest.mark.parametrize(("uid", "why"), [(0, "Slurm does not know it"), (65_534, "it is not yours, or Slurm")])
+def test_root_hears_that_there_is_no_such_job(monkeypatch: pytest.MonkeyPatch, uid: int, why: str) -> None:
+    """Others do not hear whether there is one."""
+    monkeypatch.setattr(undecided, "submitted_job", lambda *_: None)
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    assert undecided.why_undecided(999_999, Config()).startswith(why)

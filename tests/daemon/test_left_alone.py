@@ -242,6 +242,8 @@ def test_nobody_elses_job_and_none_that_runs(engine: Engine) -> None:
     for request in (OffRequest(job_id, "llm-mallory", 9, any_job=False), own(999_999)):
         with pytest.raises(UserServiceError, match="of yours is in the queue"):
             left_alone(engine, request)
+    with pytest.raises(UserServiceError, match="no job 999999 is in the queue"):
+        left_alone(engine, OffRequest(999_999, "root", 0, any_job=True))
     with pytest.raises(UserServiceError, match="has started"):
         left_alone(engine, own(running))
     assert "left alone from now on" in left_alone(engine, OffRequest(job_id, "root", 0, any_job=True))[0]

@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 OFF: Final = "off"
 """The name of the reason for which such a job is skipped."""
 _NOT_YOURS: Final = "no job {} of yours is in the queue"
+_NOT_THERE: Final = "no job {} is in the queue"
 _LATER: Final = "slurmctld or the store does not answer rlallocd now: try again later"
 
 
@@ -140,7 +141,7 @@ class LeftAlone:
         number = request.job_id
         mine = [job for job in jobs if job.base_id == number and (request.any_job or job.user == request.user)]
         if not mine:
-            raise UserServiceError(_NOT_YOURS.format(number))
+            raise UserServiceError((_NOT_THERE if request.any_job else _NOT_YOURS).format(number))
         waiting = [job for job in mine if job.pending]
         if not waiting:
             raise UserServiceError(f"job {number} has started: rlalloc never changes a job that has")
