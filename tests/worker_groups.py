@@ -2,7 +2,7 @@
 
 A Slurm site or a container takes many seconds to start. With ``--dist loadgroup`` all tests that share one run on one
 worker, so that it is started once. Those that take longest come first: else one worker is busy when the others have
-nothing left. Before them comes what compiles the simulator's engine for all: else four workers compile it at once.
+nothing left. Before them comes what compiles the simulator's engine for all: else several workers compile it at once.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,9 @@ def _group(item: pytest.Item) -> str:
 
 
 def _label(name: str, fixture: FixtureDef[object], item: pytest.Function) -> str:
-    where = fixture.baseid.removeprefix("tests/").removesuffix(".py")
+    # Of a folder's fixture each module has one of its own.
+    of = item.nodeid.partition("::")[0] if fixture.scope == "module" else fixture.baseid
+    where = of.removeprefix("tests/").removesuffix(".py")
     parts: Sequence[object] = ()
     if fixture.params and name in item.callspec.indices:
         parts = (item.callspec.indices[name],)

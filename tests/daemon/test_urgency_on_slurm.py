@@ -11,7 +11,7 @@ from rlalloc.urgency import STEPS, nice_left
 from rlalloc_testbed import USER, Installation, install, start_site
 from slurm_testbed import Partition, Site, wait_until
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("daemon/test_urgency_on_slurm")]  # sites by their names
 
 HOLDER = "llm-bob"
 """Whose job holds all nodes until it is cancelled: no LLM job, and of no concern to rlalloc."""
