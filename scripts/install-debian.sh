@@ -182,6 +182,11 @@ make_venv() {
     fi
 }
 
+# pip would do so on one core. Like pip, pass over files for a later Python, of which torch has one.
+compile_on_all_cores() {
+    "$1/bin/python" -m compileall -q -j 0 "$1/lib" || true
+}
+
 install_python_packages() {
     local venv=$1 wanted pip
     pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input)
@@ -191,8 +196,9 @@ install_python_packages() {
     # Old ones can build no package of ours without fetching a newer one each time.
     step "installing pip's own tools" "${pip[@]}" install 'setuptools>=77'
     # torch first and by itself: so a local version of it (+cpu), where pip's configuration offers one, is taken.
-    step "installing $TORCH" "${pip[@]}" install "$TORCH"
-    step "installing rlalloc and what it needs" "${pip[@]}" install -e "${PROJECT}[daemon,agent,trainer,docs,dev]"
+    step "installing $TORCH" "${pip[@]}" install --no-compile "$TORCH"
+    step "installing rlalloc and what it needs" "${pip[@]}" install --no-compile -e "${PROJECT}[daemon,agent,trainer,docs,dev]"
+    step "compiling what was installed" compile_on_all_cores "$venv"
     printf '%s\n' "$wanted" >"$venv/rlalloc.stamp"
 }
 
