@@ -28,7 +28,7 @@ JOBS = 150
 
 @cache
 def people(declared: float = 0.0) -> WeekWorkload:
-    jobs = list(generate(load_model("philly"), GeneratorSettings(cluster=NODE, hours=96.0, load=8.0, seed=5)))
+    jobs = list(generate(load_model("philly"), GeneratorSettings(cluster=NODE, hours=48.0, load=8.0, seed=5)))
     cluster = ClusterDescription(nodes=(NODE,))
     return peopled(cluster, NODE, jobs[-JOBS:], jobs[:-JOBS], Habits(declared=declared), 0)
 
@@ -50,13 +50,13 @@ def test_bounds_are_those_of_the_daemon_after_the_same_past(declared: float) -> 
     past = remembered(site, jobs, people(declared).past)
     by_end = sorted(past.jobs, key=lambda job: job.ended_s)
     known = with_knowledge(site, jobs, "history", people(declared).past)
-    trimmed = 0
+    trimmed = added = 0
+    usage = PastUsage(DEFAULT_RULES)
     for number in (0, JOBS // 2, JOBS - 1):
         mine, plain = past.jobs[past.first + number], jobs[number]
-        usage = PastUsage(DEFAULT_RULES)
-        for job in by_end:
-            if job.ended_s <= mine.submitted_s:
-                usage.add(job)
+        while by_end[added].ended_s <= mine.submitted_s:
+            usage.add(by_end[added])
+            added += 1
         needs = KnownNeeds(usage.floors(mine))
         expected = with_past_needs(plain.bounds, plain.request, plain.directives, NO_CONSENT, needs)
         assert known[number].bounds == expected
