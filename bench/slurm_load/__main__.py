@@ -1,4 +1,4 @@
-"""``python -m slurm_load [--quick] [--burst-alone JOBS [--waiting JOBS] [--bare]]``."""
+"""``python -m slurm_load [--quick] [--burst-alone JOBS [--waiting JOBS [--one-user]] [--bare]]``."""
 
 import sys
 

@@ -21,14 +21,14 @@ _PATIENCE_S: Final = 300.0
 _REST_S: Final = 15.0
 
 
-def measure_burst(jobs: int, waiting: int) -> bool:
+def measure_burst(jobs: int, waiting: int, of_user: str) -> bool:
     """Print a table of one burst, beside so many jobs of no rule; whether all jobs were begun in time.
 
     Wall-clock times count from the start of the first sbatch, processor times until the last job is done.
     """
     with measured_place(**_scheduling(waiting)) as rlalloc:
         site = rlalloc.site
-        _prepare(site, jobs, waiting)
+        _prepare(site, jobs, waiting, of_user)
         daemon = process_of(site, "rlallocd")
         burst = _Burst(site)
         own_s, commands_s = processor_s(daemon)
@@ -48,10 +48,10 @@ def measure_burst(jobs: int, waiting: int) -> bool:
     return met
 
 
-def measure_bare_burst(jobs: int, waiting: int) -> bool:
+def measure_bare_burst(jobs: int, waiting: int, of_user: str) -> bool:
     """Print what the same submissions take on the same site without rlalloc."""
     with full_site(job_submit_lua=None, **_scheduling(waiting)) as site:
-        _prepare(site, jobs, waiting)
+        _prepare(site, jobs, waiting, of_user)
         burst = _Burst(site)
         burst.print_row(submit(site, jobs), {}, {})
     return True
@@ -63,12 +63,12 @@ def _scheduling(waiting: int) -> dict[str, Any]:
     return {"scheduler_parameters": defaults} if waiting else {}
 
 
-def _prepare(site: Site, jobs: int, waiting: int) -> None:
+def _prepare(site: Site, jobs: int, waiting: int, of_user: str) -> None:
     print(f"commit {commit()}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, {os.cpu_count()} cores")
-    submit_others(site, waiting)
+    submit_others(site, waiting, of_user)
     time.sleep(_REST_S if waiting else 0.0)
     version = site.run(["scontrol", "--version"]).strip()
-    print(f"{version}; {jobs} jobs from two loops of sbatch, beside {waiting} others that wait", flush=True)
+    print(f"{version}; {jobs} jobs from two loops of sbatch, beside {waiting} of {of_user} that wait", flush=True)
 
 
 class _Burst:

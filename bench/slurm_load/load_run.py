@@ -6,9 +6,10 @@ import time
 from typing import Final
 
 from rlalloc.errors import RlallocError
+from rlalloc_testbed import USER
 from slurm_load import phases
 from slurm_load.burst_alone import measure_bare_burst, measure_burst
-from slurm_load.load_site import commit, measured_place, waiting_for_us
+from slurm_load.load_site import OTHER_USER, commit, measured_place, waiting_for_us
 from slurm_testbed import TestbedError
 
 MOST_CALLS_PER_S: Final = 2.0
@@ -25,13 +26,15 @@ def main() -> int:
     parser.add_argument("--burst", type=int, default=500, help="jobs of the burst")
     parser.add_argument("--burst-alone", type=int, metavar="JOBS", help="only a burst of so many jobs, and its table")
     parser.add_argument("--waiting", type=int, default=0, help="with --burst-alone: jobs of no rule that wait beside")
+    parser.add_argument("--one-user", action="store_true", help="with --waiting: they are of the same user")
     parser.add_argument("--bare", action="store_true", help="with --burst-alone: without rlalloc")
     given = parser.parse_args()
     size = 0.1 if given.quick else 1.0
     try:
         if given.burst_alone:
             measure = measure_bare_burst if given.bare else measure_burst
-            return 0 if measure(given.burst_alone, given.waiting) else 1
+            of_user = USER if given.one_user else OTHER_USER
+            return 0 if measure(given.burst_alone, given.waiting, of_user) else 1
         return _measure(
             pending=int(given.pending * size),
             burst=int(given.burst * size),

@@ -17,6 +17,7 @@ JOB: Final = """#!/bin/sh
 : torchrun train.py
 """
 """A moldable training job: each one is decided, resized, verified and begun."""
+OTHER_USER: Final = "llm-bob"
 OTHER_JOB: Final = "#!/bin/sh\n#SBATCH --nodes=1 --gpus-per-node=4 --mem=200G --output=/dev/null\n./simulate\n"
 """A job that is none of rlalloc's: no rule covers it."""
 _FILLER: Final = "#!/bin/sh\nsleep 86400\n"
@@ -33,8 +34,9 @@ def full_site(**changes: Any) -> Iterator[Site]:
         site.sbatch(
             _FILLER, user=USER, options=[f"--nodes={NODES}", "--exclusive", "--mem=1000", "--time=1-00:00:00"]
         )
-        for name, script in {"job.sh": JOB, "other.sh": OTHER_JOB}.items():
-            (site.home(USER) / name).write_text(script)
+        for user in (USER, OTHER_USER):
+            for name, script in {"job.sh": JOB, "other.sh": OTHER_JOB}.items():
+                (site.home(user) / name).write_text(script)
         yield site
 
 
@@ -53,18 +55,18 @@ def measured_place(**changes: Any) -> Iterator[Installation]:
 
 def submit(site: Site, jobs: int) -> list[int]:
     """Submit jobs through sbatch as fast as it goes; returns their ids."""
-    return _submit(site, jobs, "job.sh")
+    return _submit(site, jobs, USER, "job.sh")
 
 
-def submit_others(site: Site, jobs: int) -> None:
+def submit_others(site: Site, jobs: int, user: str) -> None:
     """Submit jobs that no rule covers, each with a record of its own."""
     for first in range(0, jobs, _CHUNK):
-        _submit(site, min(_CHUNK, jobs - first), "--job-name=other-$i --time=$i other.sh")
+        _submit(site, min(_CHUNK, jobs - first), user, "--job-name=other-$i --time=$i other.sh")
 
 
-def _submit(site: Site, jobs: int, words: str) -> list[int]:
+def _submit(site: Site, jobs: int, user: str, words: str) -> list[int]:
     loop = f"for i in $(seq {jobs // _AT_ONCE}); do sbatch --parsable {words}; done"
-    text = site.run(["sh", "-c", " & ".join([f"({loop})"] * _AT_ONCE) + "; wait"], user=USER, timeout_s=_PATIENCE_S)
+    text = site.run(["sh", "-c", " & ".join([f"({loop})"] * _AT_ONCE) + "; wait"], user=user, timeout_s=_PATIENCE_S)
     return sorted(int(line) for line in text.split())
 
 

@@ -239,6 +239,11 @@ class TestRealSites:
                 assert poll_until_empty(lambda: differing(reader, json_reader)) == []
             assert not [record for record in caplog.records if record.name == "rlallocd.slurm.squeue_reader"]
             assert reader.read_back([99_999]) == {}
+            pending = [job.job_id for job in reader.jobs() if job.pending and job.user == "llm-alice"]
+            before = commands.calls["squeue"]
+            assert set(reader.read_back(pending)) == set(pending)
+            assert commands.calls["squeue"] == before + 1  # squeue lists this user's jobs
+            assert set(reader.read_back([*pending, 99_999])) == set(pending)
             assert reader.nodes() == json_reader.nodes()
         finally:
             full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])

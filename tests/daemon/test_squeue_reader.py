@@ -44,12 +44,14 @@ class PrintsColumns(Commands):
         if words[0] == "scontrol":
             self.asked.append(" ".join(words[-2:]))
             return self.text
-        self.asked.append("columns")
+        user = next((word.removeprefix("--user=") for word in words if word.startswith("--user=")), "")
+        self.asked.append(f"columns of {user}" if user else "columns")
         if not self.jobs and self.text:
             return self.text
         columns = words[-1].removeprefix("--Format=").split(",")
         marks = [column.split(":")[1] for column in columns]
-        return "".join("".join(map("".join, zip(job.values(), marks, strict=True))) + "\n" for job in self.jobs)
+        shown = [job for job in self.jobs if not user or job["user_name"] == user]
+        return "".join("".join(map("".join, zip(job.values(), marks, strict=True))) + "\n" for job in shown)
 
     def converse(self, *words: str, lines: Sequence[str]) -> str:
         self.asked += lines
@@ -69,6 +71,7 @@ def columns_of_a_job(**changes: str) -> dict[str, str]:
     """What squeue 22.05 prints of a pending job of one node and one GPU."""
     return dict.fromkeys(COLUMNS, "N/A") | {
         "job_id": "7",
+        "user_name": "llm-alice",
         "name": "llm",
         "job_state": "PENDING",
         "state_reason": "Resources",
@@ -246,7 +249,7 @@ class TestColumnsOfSqueue:
         assert {job.fields.max_nodes for job in reader.jobs() if job.admin_comment} == {4}
         assert squeue.asked == ["columns", *asked]
         assert {job.fields.max_nodes for job in reader.read_back(numbers).values()} == {4}
-        assert squeue.asked == 2 * ["columns", *asked]
+        assert squeue.asked == ["columns", *asked, "columns of llm-alice", *asked]
 
     @pytest.mark.parametrize(
         "text",
@@ -385,6 +388,54 @@ class TestColumnsOfSqueue:
         reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
         assert set(reader.read_back([7, 9])) == {7}
         assert reader.read_back([]) == {}
+
+    def test_jobs_of_one_user_are_read_back_among_the_jobs_of_that_user_alone(self) -> None:
+        """Of all users' jobs, slurmctld would send the whole queue."""
+        names = {7: "llm-alice", 8: "llm-alice", 9: "llm-bob"}
+        squeue = PrintsColumns(*(columns_of_a_job(job_id=str(job), user_name=name) for job, name in names.items()))
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        assert set(reader.read_back([7, 8])) == {7, 8}  # no reading has said whose they are
+        assert len(reader.jobs()) == 3
+        assert set(reader.read_back([7, 8])) == {7, 8}
+        assert set(reader.read_back([7, 9])) == {7, 9}
+        assert set(reader.read_back([7])) == {7}  # by a message for this job
+        asked = [words for words in squeue.asked if words.startswith("columns")]
+        assert asked == ["columns", "columns", "columns of llm-alice", "columns", "columns"]
+
+    def test_a_job_that_is_not_among_those_of_its_user_is_looked_for_in_the_whole_queue(self) -> None:
+        rows = {number: columns_of_a_job(job_id=str(number)) for number in (7, 8)}
+        squeue = PrintsColumns(*rows.values())
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        reader.jobs()
+        squeue.jobs = (rows[7],)
+        for _ in range(2):  # job 8 has left the queue
+            assert set(reader.read_back([7, 8])) == {7}
+        asked = [words for words in squeue.asked if words.startswith("columns")]
+        assert asked == ["columns", *2 * ["columns of llm-alice", "columns"]]
+
+    @pytest.mark.parametrize("said", ["", "squeue: error: Invalid user: llm-alice"], ids=["none", "an error"])
+    def test_a_user_whose_jobs_squeue_does_not_list_is_not_named_again(self, said: str) -> None:
+        """A host of slurmctld need not know the names of users."""
+
+        class KnowsNoUser(PrintsColumns):
+            def run(self, *words: str) -> str:
+                if not any(word.startswith("--user=") for word in words):
+                    return super().run(*words)
+                self.asked.append("columns of a user")
+                if said:
+                    raise UpdateRefused(said)
+                return ""
+
+        squeue = KnowsNoUser(*(columns_of_a_job(job_id=str(job)) for job in (7, 8)))
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        reader.jobs()
+        for _ in range(2):
+            assert set(reader.read_back([7, 8])) == {7, 8}
+        assert [words for words in squeue.asked if words.startswith("columns")] == [
+            "columns",
+            *("columns of a user", "columns"),
+            "columns",
+        ]
 
     def test_a_squeue_without_these_columns_is_read_as_json(self) -> None:
         squeue = PrintsColumns(json='{"jobs": [{"job_id": 7, "job_state": "PENDING"}]}', text="no columns")

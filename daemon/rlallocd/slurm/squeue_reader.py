@@ -13,7 +13,8 @@ asked for by its id: then it has its own row.
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -74,6 +75,8 @@ class SqueueReader:
         self._jobs: tuple[JobRecord, ...] = ()
         self._details: dict[str, RequestDetails] = {}
         self._put_off: dict[str, _PutOff] = {}
+        self._unlisted_users: set[str] = set()
+        """Users of whom squeue lists no jobs, since their names are not known on this host."""
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
@@ -114,18 +117,38 @@ class SqueueReader:
         if len(job_ids) > _JOBS_PER_CALL:
             return self._json_reader.read_back(job_ids)
         asked = set(job_ids)
-        read = self._rows_or_none({}, _of_jobs(job_ids))
-        wanted = {key: row for key, row in read[1].items() if row.job_id in asked} if read is not None else {}
+        rows = self._rows_of(asked)
+        wanted = {key: row for key, row in rows.items() if row.job_id in asked} if rows is not None else {}
         missing = asked.difference(row.job_id for row in wanted.values())
         if missing and any(row.has_tasks for row in wanted.values()):  # some of them may be in such a row
-            read = self._rows_or_none({}, _of_jobs(missing))
-            wanted |= {key: row for key, row in read[1].items() if row.job_id in missing} if read is not None else {}
-        if read is None:
+            rows = self._rows_of(missing)
+            wanted |= {key: row for key, row in rows.items() if row.job_id in missing} if rows is not None else {}
+        if rows is None:
             return self._json_reader.read_back(job_ids)
         self._read_details([row for row in wanted.values() if row.is_pending])
         for key in wanted:
             self._seen.pop(key, None)
         return {row.job_id: self._see(row, None).record for row in wanted.values()}
+
+    def _rows_of(self, job_ids: Set[int]) -> dict[str, Row] | None:
+        """The rows of these jobs; None while columns cannot be read. Raises SlurmUnavailable.
+
+        slurmctld sends the whole queue to a squeue that asks for several jobs, but only a user's jobs where it asks
+        for one user's.
+        """
+        jobs = _of_jobs(job_ids)
+        users = {job.user for job in self._jobs if job.job_id in job_ids} - self._unlisted_users
+        of_one_user = len(users) == 1 and len(job_ids) > 1 and self._json_until_s is None
+        found: dict[str, Row] = {}
+        if of_one_user:
+            with suppress(UnexpectedAnswer, UpdateRefused):
+                _, found = self._rows({}, jobs, f"--user={next(iter(users))}")
+            if job_ids <= _ids_in(found):
+                return found
+        read = self._rows_or_none({}, jobs)  # only a job that is missing here is gone
+        if read is not None and of_one_user and not _ids_in(read[1]) <= _ids_in(found):
+            self._unlisted_users |= users
+        return None if read is None else read[1]
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
@@ -212,3 +235,7 @@ class SqueueReader:
 
 def _of_jobs(job_ids: Iterable[int]) -> str:
     return f"--jobs={','.join(map(str, job_ids))}"
+
+
+def _ids_in(rows: Mapping[str, Row]) -> set[int]:
+    return {row.job_id for row in rows.values()}
