@@ -41,7 +41,7 @@ install:
 demo: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_demo
 
-# Six workers, whatever the machine: tests on sites wait for Slurm most of the time. tests/worker_groups.py orders them.
+# Six workers on any machine: tests on sites wait for Slurm most of the time. tests/worker_groups.py orders the tests.
 # One thread each: the networks of the tests are small, and the threads of six workers would wait for one another.
 ALL_TESTS = OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 6 --dist loadgroup --no-loadscope-reorder --durations=30
 

@@ -182,7 +182,7 @@ make_venv() {
     fi
 }
 
-# pip would do so on one core. Like pip, pass over files for a later Python, of which torch has one.
+# pip would compile on one core. Like pip, ignore files for a later Python; torch has one.
 compile_on_all_cores() {
     "$1/bin/python" -m compileall -q -j 0 "$1/lib" || true
 }

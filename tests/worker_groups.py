@@ -66,7 +66,7 @@ def _group(item: pytest.Item) -> str:
 
 
 def _label(name: str, fixture: FixtureDef[object], item: pytest.Function) -> str:
-    # Of a folder's fixture each module has one of its own.
+    # Each module has its own instance of such a fixture, even if the fixture is the folder's.
     of = item.nodeid.partition("::")[0] if fixture.scope == "module" else fixture.baseid
     where = of.removeprefix("tests/").removesuffix(".py")
     parts: Sequence[object] = ()

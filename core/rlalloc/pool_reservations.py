@@ -59,7 +59,7 @@ class Room:
     """What is free for the jobs of each pool, now and as time limits and reservations have it."""
 
     def __init__(self, pools: Sequence[Pool], limits: Sequence[FloatArray], shared: FloatArray, stock: Stock) -> None:
-        """``limits`` are those of ``FreeGpus``, pool by pool; ``shared`` is that of ``decide_pass``."""
+        """``limits``: for each pool, the limits of ``FreeGpus``; ``shared``: as in ``decide_pass``."""
         self._pools = pools
         self._shared = shared
         self._stock = stock

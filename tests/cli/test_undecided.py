@@ -66,7 +66,7 @@ def test_a_rule_for_all_takes_a_job_without_an_account() -> None:
 
 @pytest.mark.parametrize(("uid", "why"), [(0, "Slurm does not know it"), (65_534, "it is not yours, or Slurm")])
 def test_root_hears_that_there_is_no_such_job(monkeypatch: pytest.MonkeyPatch, uid: int, why: str) -> None:
-    """Others do not hear whether there is one."""
+    """Other users do not learn whether there is such a job."""
     monkeypatch.setattr(undecided, "submitted_job", lambda *_: None)
     monkeypatch.setattr("os.geteuid", lambda: uid)
     assert undecided.why_undecided(999_999, Config()).startswith(why)

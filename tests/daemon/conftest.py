@@ -1,4 +1,4 @@
-"""A site with rlalloc on it, for each module of this folder that asks for it."""
+"""A site with rlalloc on it, one for each module of this folder that asks for it."""
 
 import json
 import os
@@ -22,7 +22,7 @@ srun sh -c 'echo step-task $SLURM_PROCID of $SLURM_NTASKS gpus $CUDA_VISIBLE_DEV
 """
 
 
-@pytest.fixture(scope="module")  # it starts in seconds, and the modules run beside each other
+@pytest.fixture(scope="module")  # it starts in seconds, and the modules run in parallel
 def daemon_site() -> Iterator[Site]:
     conf = {"AccountingStoreFlags": "job_comment"}  # sacct has the comment of a job that ran out of GPU memory
     with start_site(f"daemon-{os.getpid()}", extra_slurm_conf=conf) as site:

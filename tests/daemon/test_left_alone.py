@@ -195,7 +195,7 @@ def test_who_asks_again_after_a_failure_gets_the_request(engine: Engine, monkeyp
 
 
 def test_requeued_tasks_and_the_rest_of_their_array(engine: Engine) -> None:
-    """Whichever squeue prints in one row: each waits in a record of its own. A task that runs stays as it is."""
+    """Each requeued task has its own record, even in a row of squeue with others. A running task stays as it is."""
     array = engine.installation.submit(STAYS, "--array=0-4%3")
     request = engine.size(array)
     engine.applier.apply([engine.decide(engine.candidates(array)[0], gpus_per_node=1)])

@@ -334,7 +334,7 @@ class TestColumnsOfSqueue:
 
     @pytest.mark.parametrize("state", ["PENDING", "COMPLETING"])
     def test_a_requeued_task_of_ours_has_a_record_of_its_own(self, state: str) -> None:
-        """In squeue it is in the row of the tasks that have not started, unless it is asked for by its job id."""
+        """It is in squeue's row of the tasks that have not started, unless it is asked for by its job id."""
         rest = columns_of_a_job(admin_comment="ours", array_task_id="0,2-3%2")
         requeued = columns_of_a_job(job_id="8", array_task_id="0", admin_comment="ours", restart_cnt="1")
         runs = columns_of_a_job(job_id="9", array_task_id="1", admin_comment="ours", job_state="RUNNING")
@@ -390,11 +390,11 @@ class TestColumnsOfSqueue:
         assert reader.read_back([]) == {}
 
     def test_jobs_of_one_user_are_read_back_among_the_jobs_of_that_user_alone(self) -> None:
-        """Of all users' jobs, slurmctld would send the whole queue."""
+        """Without the user's name, slurmctld would send the whole queue."""
         names = {7: "llm-alice", 8: "llm-alice", 9: "llm-bob"}
         squeue = PrintsColumns(*(columns_of_a_job(job_id=str(job), user_name=name) for job, name in names.items()))
         reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
-        assert set(reader.read_back([7, 8])) == {7, 8}  # no reading has said whose they are
+        assert set(reader.read_back([7, 8])) == {7, 8}  # no reading has shown whose jobs they are
         assert len(reader.jobs()) == 3
         assert set(reader.read_back([7, 8])) == {7, 8}
         assert set(reader.read_back([7, 9])) == {7, 9}
@@ -415,7 +415,7 @@ class TestColumnsOfSqueue:
 
     @pytest.mark.parametrize("said", ["", "squeue: error: Invalid user: llm-alice"], ids=["none", "an error"])
     def test_a_user_whose_jobs_squeue_does_not_list_is_not_named_again(self, said: str) -> None:
-        """A host of slurmctld need not know the names of users."""
+        """The host of slurmctld may not know the names of users."""
 
         class KnowsNoUser(PrintsColumns):
             def run(self, *words: str) -> str:

@@ -11,7 +11,7 @@ from rlalloc.urgency import STEPS, nice_left
 from rlalloc_testbed import USER, Installation, install, start_site
 from slurm_testbed import Partition, Site, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("daemon/test_urgency_on_slurm")]  # sites by their names
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("daemon/test_urgency_on_slurm")]  # asks for sites by name
 
 HOLDER = "llm-bob"
 """Whose job holds all nodes until it is cancelled: no LLM job, and of no concern to rlalloc."""
@@ -103,7 +103,7 @@ def test_the_shorter_goes_first_and_all_is_given_back_at_the_end(
 
 
 def test_who_only_waits_longer_may_move_to_another_partition(start: Callable[..., Installation]) -> None:
-    """Slurm checks the limits there: of such a job, no size is an administrator's."""
+    """Slurm checks the limits there: no part of such a job's size counts as set by an administrator."""
     rlalloc = start("basic_site", patience=1000.0)
     as_submitted, resized = rlalloc.submit(RIGID, LONG), rlalloc.submit(MOLDABLE, LONG)
     assert _applied(rlalloc, as_submitted).nice

@@ -107,7 +107,7 @@ def watched(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("knowledge", "late_after_s"),
-    # What the model knows, which takes long to learn, is known before the run, whenever sizes are decided.
+    # The model takes long to learn. It learns before the run, so one way to decide sizes is enough.
     [("limits", None), ("limits", 1.5), ("history", None), ("history", 1.5), ("model", 1.5)],
 )
 def test_questions_do_not_depend_on_what_is_hidden(

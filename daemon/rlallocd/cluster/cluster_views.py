@@ -135,8 +135,8 @@ class ClusterViews:
     def limits(self, access: Access) -> FloatArray:
         """Seconds until each job that runs there reaches its limit, or a node opens, and the devices; (rows, 2).
 
-        Where the licences are not free, nothing counts before they are. There is nothing without ``bf_licenses``, as
-        backfill then reserves nothing for a job without them.
+        While the job's licences are not free, no row is earlier than the time when they are. Without ``bf_licenses``,
+        there are no rows: backfill then reserves nothing for a job whose licences are not free.
         """
         if access.opens_s:
             if not (self._facts.scheduling.bf_licenses and math.isfinite(access.opens_s)):

@@ -56,7 +56,7 @@ class WaitingJobs:
         *,
         with_licenses: bool = False,
     ) -> None:
-        """``with_licenses``: those that wait for licences keep others waiting, too."""
+        """``with_licenses``: jobs that wait for licences keep other jobs waiting, too."""
         self._pools = pools
         self._order = order
         tried = _TRIED | {"Licenses"} if with_licenses else _TRIED
@@ -130,7 +130,7 @@ class WaitingJobs:
 
 
 def waits(job: JobRecord, now_s: float, tried: frozenset[str] = _TRIED) -> bool:
-    """Whether a job waits for GPUs, and for nothing else: for one of the reasons ``tried``."""
+    """Whether a job waits for GPUs and for nothing else: its reason is one of ``tried``."""
     return (
         job.pending
         and job.gpus > 0

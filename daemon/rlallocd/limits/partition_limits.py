@@ -75,8 +75,8 @@ def _raised_cpus(job: JobRecord, request: Allocation, most: int | None, name: st
 
     slurmctld gives such a job more CPUs: on 22.05 in some fields, and not in its totals, which tell. Those with
     --cpus-per-gpu have their CPUs in no total yet. With --mem-per-gpu, 24.11 keeps it as it is, and would raise its
-    CPUs only in the update that gives the request back. With --mem, 24.11 raises them in all fields, but every update
-    that lowers the memory gives the job the CPUs that its user named, whatever the update says.
+    CPUs only in the update that gives the request back. With --mem, 24.11 raises them in all fields. But every update
+    that lowers the memory gives the job the CPUs that its user named, whatever CPUs the update names.
     """
     if most is None:
         return

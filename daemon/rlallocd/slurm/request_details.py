@@ -37,7 +37,7 @@ _SPARED: Final = re.compile(r" (?:Core|Thread)Spec=(\*|\d+) ")
 _TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S{1,20}) ")
 _CONTIGUOUS: Final = re.compile(r" Contiguous=(\d) ")
 _MAY_WAIT: Final = re.compile(r" JobState=(?:PENDING|COMPLETING|REQUEUED|REQUEUE_HOLD|REQUEUE_FED|SPECIAL_EXIT) ")
-"""A requeued task is shown as COMPLETING at first, and squeue counts it as pending."""
+"""scontrol shows a requeued task as COMPLETING at first, but squeue counts it as pending."""
 _NEAR_GPUS: Final = " GresEnforceBind=Yes "
 _BURST_BUFFER: Final = " BurstBuffer="
 _SWITCHES: Final = re.compile(r" Switches=[1-9]\d*@")
@@ -48,8 +48,9 @@ class RequestDetails(msgspec.Struct, frozen=True):
     """The most nodes that a job may get (0: the user set no maximum), and whether its memory is per CPU or per node.
 
     ``excluded_nodes`` is a host list. ``is_split``: some tasks of the array have job ids of their own. squeue shows
-    those that are pending as if they were still one job; ``array_tasks`` are those that are. It is empty where
-    scontrol cuts a long list. ``own_tasks`` are the ids of the others: tasks that were requeued, or changed alone.
+    the pending tasks as if they were still one job. ``array_tasks`` are the tasks that still are; it is empty where
+    scontrol cuts a long list. ``own_tasks`` are the job ids of the other pending tasks, which were requeued or
+    changed alone.
     """
 
     max_nodes: int
@@ -162,7 +163,7 @@ def _head(name: str) -> re.Pattern[str]:
 
 
 def _details_after(text: str, head: re.Match[str]) -> RequestDetails | None:
-    """What the rest of a line says, after its head; other tasks of its array are not known of one line."""
+    """What a line says after its head. One line does not show the other tasks of its array."""
     position = head.end() - 1
     line = text[position : _end_of_line(text, position)]
     nodes = _NODES.search(line)

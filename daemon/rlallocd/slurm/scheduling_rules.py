@@ -19,7 +19,7 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
 
     ``bf_max_job_test`` is how many jobs a backfill pass looks at, ``bf_max_job_part`` and the like how many of a
     partition, user or association (0: no limit), ``bf_max_job_array_resv`` how many tasks of an array, and
-    ``bf_window_s`` how far ahead it plans. With ``bf_licenses`` it plans for jobs that wait for licences, too.
+    ``bf_window_s`` how far ahead it plans. With ``bf_licenses``, it also plans for jobs that wait for licences.
     ``preempts_by`` says who may requeue or cancel running jobs: jobs of a QOS that names theirs, or of a partition of
     a higher tier. A powered-down node takes jobs within ``resume_timeout_s``.
     """

@@ -119,7 +119,7 @@ class Row(NamedTuple):
 
     @property
     def has_tasks(self) -> bool:
-        """Whether it stands for several waiting tasks of an array, also for those with job ids of their own."""
+        """Whether it stands for several waiting tasks of an array, including tasks with job ids of their own."""
         tasks = self.request[_ARRAY_TASKS]
         return tasks not in _NOTHING and not tasks.isdigit()
 
@@ -242,7 +242,7 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
 
 
 def _tasks_of_the_record(column: str, details: RequestDetails | None) -> str:
-    """The tasks that wait together, and how many may run at once, without those that squeue has added to them."""
+    """The tasks that wait together, and how many may run at once, without the tasks that squeue has added."""
     if details is None or not (details.own_tasks and details.array_tasks):
         return column
     _, percent, most = column.partition("%")

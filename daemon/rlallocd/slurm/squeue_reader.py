@@ -6,9 +6,9 @@ squeue and rlallocd spend the time, not slurmctld. Neither can ask for changes o
 A row that is as in the last reading stands for the same record. request_details.py reads what the columns leave out,
 for the few jobs that rlalloc may change.
 
-squeue prints the waiting tasks of an array in one row, even those that have job ids of their own, because they were
-requeued or changed alone (``_combine_pending_array_tasks`` in print.c). Where rlalloc may change such a task, it is
-asked for by its id: then it has its own row.
+squeue prints all waiting tasks of an array in one row. These include tasks with job ids of their own, which were
+requeued or changed alone (``_combine_pending_array_tasks`` in print.c). If rlalloc may change such a task, the reader
+asks for it by its id. Then squeue prints a row for it.
 """
 
 import logging
@@ -76,7 +76,7 @@ class SqueueReader:
         self._details: dict[str, RequestDetails] = {}
         self._put_off: dict[str, _PutOff] = {}
         self._unlisted_users: set[str] = set()
-        """Users of whom squeue lists no jobs, since their names are not known on this host."""
+        """Users for whom ``squeue --user`` lists no jobs, because this host does not know their names."""
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
@@ -133,8 +133,7 @@ class SqueueReader:
     def _rows_of(self, job_ids: Set[int]) -> dict[str, Row] | None:
         """The rows of these jobs; None while columns cannot be read. Raises SlurmUnavailable.
 
-        slurmctld sends the whole queue to a squeue that asks for several jobs, but only a user's jobs where it asks
-        for one user's.
+        To a squeue that names several jobs, slurmctld sends the whole queue; with ``--user``, only that user's jobs.
         """
         jobs = _of_jobs(job_ids)
         users = {job.user for job in self._jobs if job.job_id in job_ids} - self._unlisted_users

@@ -4,10 +4,9 @@
 whatever else the site keeps in that field. Only operators can write an AdminComment, so users cannot forge it.
 A job that rlalloc.lua skipped has ``;skip=NAME`` in its tag, so that the daemon can say why.
 
-Our notes follow: ``rlalloc-decision:ID``, or ``rlalloc-nice:ID`` as long as only the nice was changed, and
-``rlalloc-plan:DPxTPxPP``. Where the tag is all that the field has, each
-is joined to it by ``;``, else by a blank. Without a blank, one scontrol can carry many updates
-(rlallocd.slurm.update_session).
+Our notes follow: ``rlalloc-decision:ID`` (``rlalloc-nice:ID`` as long as only the nice was changed) and
+``rlalloc-plan:DPxTPxPP``. Where the tag is all that the field has, each is joined to it by ``;``, else by a blank.
+Without a blank, one scontrol can carry many updates (rlallocd.slurm.update_session).
 """
 
 import re
@@ -92,7 +91,7 @@ def with_skip(admin_comment: str, name: str) -> str:
 def with_note(admin_comment: str, decision_id: str, *, nice_alone: bool = False) -> str:
     """Return the AdminComment with a note of our decision added, an earlier note replaced.
 
-    ``nice_alone``: the decision changes only the nice. Once a size has been changed, the note goes on to say so.
+    ``nice_alone``: the decision changes only the nice. After a change of size, the note stays ``rlalloc-decision``.
     """
     word = "nice" if nice_alone and not was_resized(admin_comment) else "decision"
     return _joined(_NOTE.sub("", admin_comment), f"rlalloc-{word}:{decision_id}")
@@ -114,7 +113,7 @@ def has_note(admin_comment: str) -> bool:
 
 
 def was_resized(admin_comment: str) -> bool:
-    """Whether a decision of ours has changed the size of this AdminComment's job, which may have its request back."""
+    """Whether a decision of ours has changed the job's size, even if the job has got its request back since."""
     return any(note[1] == "decision" for note in _NOTE.finditer(admin_comment))
 
 

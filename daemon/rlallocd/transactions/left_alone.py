@@ -136,7 +136,7 @@ class LeftAlone:
     def _leave(self, request: OffRequest, jobs: Sequence[JobRecord], marked: dict[int, str]) -> str:
         """Mark one job and give it its request back; say what was done. Raises UserServiceError, SlurmError.
 
-        Of an array, the tasks that wait together are one record, and each that was requeued is another.
+        In an array, the tasks that wait together are one record. Each requeued task is a record of its own.
         """
         number = request.job_id
         mine = [job for job in jobs if job.base_id == number and (request.any_job or job.user == request.user)]

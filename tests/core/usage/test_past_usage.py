@@ -256,7 +256,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     tracemalloc.start()
     try:
         usage = PastUsage(RULES)
-        for number in range(400):  # of whom each has six groups of its own
+        for number in range(400):  # each user has six groups
             for again in range(20):
                 usage.add(later(number * 20 + again, user=f"user{number}", script=f"s{number}"))
         held, _ = tracemalloc.get_traced_memory()
