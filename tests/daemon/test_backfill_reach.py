@@ -71,8 +71,6 @@ def test_who_waits_for_something_else_is_not_counted_and_licences_and_cpu_jobs_a
     ]
     assert 6 in reached(queue, bf_max_job_user=3)
     assert 6 not in reached(queue, bf_max_job_user=2)
-    assert 6 in reached(queue, bf_max_job_test=2)
-    assert 6 not in reached(queue, bf_max_job_test=2, bf_licenses=True)
 
 
 def test_tasks_of_an_array_count_up_to_the_limit_of_an_array() -> None:

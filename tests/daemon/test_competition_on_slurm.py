@@ -16,7 +16,7 @@ from rlallocd.decisions.decisions import Snapshot
 from rlallocd.knowledge.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import SchedulingRules, Slurm, connect
 from rlallocd.submissions.request_sizes import size_of
-from slurm_testbed import NodeKind, Site, SiteSpec, wait_until
+from slurm_testbed import NodeKind, Site, wait_until
 from slurm_testbed.specification import Gres, Partition
 
 pytestmark = pytest.mark.slurm
@@ -173,23 +173,6 @@ def test_jobs_that_wait_for_a_licence_keep_nobody_waiting(site: Site, slurm: Slu
     assert (len(view.queued), free_gpus(view)) == (0, [8, 8])
     held_by(site, USER, *options)
     assert reason(site, waits) == "Licenses"
-
-
-def test_where_backfill_plans_licences_such_jobs_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"Licenses": "solver:1", "SchedulerParameters": "bf_interval=2,bf_licenses"}
-    with Site.start(SiteSpec(name=f"licences-{os.getpid()}", nodes=1, extra_slurm_conf=settings)) as site:
-        for name, value in site.environment().items():
-            monkeypatch.setenv(name, value)
-        slurm = connect(SlurmSection(command_timeout_s=60))
-        held_by(site, OTHER, "-n1", "--mem=1G", "--time=10", "--licenses=solver")
-        options = ("-N1", "-c1", "--mem=1G", "--time=60")
-        waits = site.sbatch(SLEEPS, user=OTHER, options=["--licenses=solver", "--gpus-per-node=8", *options])
-        wait_until(lambda: reason(site, waits) == "Licenses", what="it waits for the licence", timeout_s=60)
-        behind = site.sbatch(SLEEPS, user=OTHER, options=["--gpus-per-node=4", *options])
-        planned = ["squeue", "--noheader", "--start", f"--jobs={behind}", "--format=%S"]
-        wait_until(lambda: site.run(planned).strip() not in ("", "N/A"), what="it is planned", timeout_s=60)
-        view = seen_by(site, slurm, USER, "--gpus-per-node=2", *options)
-        assert view.queued[:, 0].tolist() == [8, 4]
 
 
 def test_a_job_whose_licence_is_in_use_sees_no_free_node(site: Site, slurm: Slurm) -> None:

@@ -13,7 +13,7 @@ from rlallocd.cluster.queue_order import QueueOrder
 from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.knowledge.known_run_times import LIMITS_ONLY
-from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, SchedulingRules, SiteLimits
+from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.license_text import license_counts, read_licenses
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.slurm_commands import Commands
@@ -160,25 +160,6 @@ def test_backfill_reserves_nothing_for_a_job_without_its_licence() -> None:
     views = views_of([A100[0], asleep], [HOLDER], facts=facts)
     without, asking = (views.access_of(msgspec.structs.replace(NEW, licenses=asked)) for asked in ("", "solver"))
     assert (len(views.limits(without)), len(views.limits(asking))) == (2, 0)
-
-
-def test_where_backfill_plans_licences_a_job_that_waits_for_one_is_ahead_and_reserves() -> None:
-    """Seen on 22.05 and 24.11: a job behind it that would still run when the licence is free does not start."""
-    facts = SiteFacts(
-        licenses={"solver": LicenseRecord(total=1, used=1)}, scheduling=SchedulingRules(bf_licenses=True)
-    )
-    waiting = job(2, "PENDING", gpus=8, priority=900, licenses="solver", reason="Licenses")
-    views = views_of([A100[0], FREE], [HOLDER, waiting], facts=facts)
-    assert views.for_job(msgspec.structs.replace(NEW, licenses="")).queued[:, 0].tolist() == [8]
-    usual = views.access_of(msgspec.structs.replace(NEW, licenses=""))
-    asking = views.access_in_queue(waiting)
-    limits = views.limits(asking)
-    assert limits[:, 0].min() == asking.opens_s == remaining_s(HOLDER)
-    free = views.pool(usual).open(views.pools.free)[:, 0].sum()
-    assert limits[:, 1].sum() == views.limits(usual)[:, 1].sum() + free
-    unknown = msgspec.structs.replace(facts, licenses={"solver": LicenseRecord(total=1, deficit=1)})
-    views = views_of([A100[0], FREE], [waiting], facts=unknown)
-    assert len(views.limits(views.access_in_queue(waiting))) == 0
 
 
 # What Slurm prints

@@ -129,7 +129,6 @@ class TestSchedulingRules:
                 {"SchedulerParameters": "bf_max_job_assoc=4,bf_max_job_array_resv=5,bf_max_job_user=x"},
                 SchedulingRules(bf_max_job_assoc=4, bf_max_job_array_resv=5),
             ),
-            ({"SchedulerParameters": "bf_interval=2,bf_licenses"}, SchedulingRules(bf_licenses=True)),
             (
                 {"PreemptType": "preempt/qos", "PreemptMode": "GANG,REQUEUE"},
                 SchedulingRules(preempts_by="qos"),

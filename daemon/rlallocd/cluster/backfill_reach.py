@@ -63,9 +63,7 @@ class BackfillReach:
                 if any(counts[key] >= most for key, most in limits):
                     break
                 self._count(counts, limits, rank)
-                if (
-                    job.reason == "Licenses" and not self._rules.bf_licenses
-                ):  # skipped after it was counted for its user
+                if job.reason == "Licenses":  # skipped as well, but after it was counted for its user
                     break
                 self._count(counts, ((_ALL, self._rules.bf_max_job_test),), rank)
 

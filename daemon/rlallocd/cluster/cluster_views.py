@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from rlalloc.pool import DEVICES, FloatArray, Pool
+from rlalloc.pool import FloatArray, Pool
 from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
@@ -135,17 +135,10 @@ class ClusterViews:
     def limits(self, access: Access) -> FloatArray:
         """Seconds until each job that runs there reaches its limit, or a node opens, and the devices; (rows, 2).
 
-        While the job's licences are not free, no row is earlier than the time when they are. Without ``bf_licenses``,
-        there are no rows: backfill then reserves nothing for a job whose licences are not free.
+        None where the licences are not free: backfill reserves nothing for a job without them.
         """
         if access.opens_s:
-            if not (self._facts.scheduling.bf_licenses and math.isfinite(access.opens_s)):
-                return np.empty((0, 2))
-            now = access._replace(opens_s=0.0)
-            free = self.pool(now).open(self.pools.free)[:, DEVICES].sum()
-            limits = np.concatenate(([[0.0, free]], self.limits(now)))
-            limits[:, 0] = limits[:, 0].clip(access.opens_s)
-            return limits
+            return np.empty((0, 2))
         held = self.holdings.limits(self.pool(access), self._access.preempted(access))
         return np.concatenate((held, self._access.openings(access)[:, :2]))
 
@@ -157,10 +150,7 @@ class ClusterViews:
     @functools.cached_property
     def waiting(self) -> WaitingJobs:
         """The jobs that wait for GPUs."""
-        with_licenses = self._facts.scheduling.bf_licenses
-        return WaitingJobs(
-            self.pools, self._jobs, self._order, self.now_s, self.run_times, with_licenses=with_licenses
-        )
+        return WaitingJobs(self.pools, self._jobs, self._order, self.now_s, self.run_times)
 
     @functools.cached_property
     def backfill(self) -> BackfillReach:

@@ -53,14 +53,10 @@ class WaitingJobs:
         order: QueueOrder,
         now_s: float,
         run_times: KnownRunTimes,
-        *,
-        with_licenses: bool = False,
     ) -> None:
-        """``with_licenses``: jobs that wait for licences keep other jobs waiting, too."""
         self._pools = pools
         self._order = order
-        tried = _TRIED | {"Licenses"} if with_licenses else _TRIED
-        waiting = [job for job in jobs if waits(job, now_s, tried)]
+        waiting = [job for job in jobs if waits(job, now_s)]
         ranks = [order.rank(job) for job in waiting]
         by_rank = sorted(range(len(ranks)), key=ranks.__getitem__)
         self.jobs = tuple([waiting[number] for number in by_rank])
@@ -129,14 +125,14 @@ class WaitingJobs:
         return groups.setdefault(pools, len(groups))
 
 
-def waits(job: JobRecord, now_s: float, tried: frozenset[str] = _TRIED) -> bool:
-    """Whether a job waits for GPUs and for nothing else: its reason is one of ``tried``."""
+def waits(job: JobRecord, now_s: float) -> bool:
+    """Whether a job waits for GPUs, and for nothing else."""
     return (
         job.pending
         and job.gpus > 0
         and job.begin_s <= now_s
         and job.priority > 0
-        and job.reason in tried
+        and job.reason in _TRIED
         and not job.reservation
     )
 

@@ -19,7 +19,7 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
 
     ``bf_max_job_test`` is how many jobs a backfill pass looks at, ``bf_max_job_part`` and the like how many of a
     partition, user or association (0: no limit), ``bf_max_job_array_resv`` how many tasks of an array, and
-    ``bf_window_s`` how far ahead it plans. With ``bf_licenses``, it also plans for jobs that wait for licences.
+    ``bf_window_s`` how far ahead it plans.
     ``preempts_by`` says who may requeue or cancel running jobs: jobs of a QOS that names theirs, or of a partition of
     a higher tier. A powered-down node takes jobs within ``resume_timeout_s``.
     """
@@ -31,7 +31,6 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     bf_max_job_assoc: int = 0
     bf_max_job_array_resv: int = 20
     bf_window_s: float = 86_400.0
-    bf_licenses: bool = False
     preempts_by: PreemptsBy = "nothing"
     resume_timeout_s: float = 60.0
 
@@ -49,7 +48,6 @@ def scheduling_rules(values: Mapping[str, str]) -> SchedulingRules:
     return SchedulingRules(
         **counts,
         bf_window_s=int(window_min) * _SECONDS_A_MINUTE if window_min.isdigit() else usual.bf_window_s,
-        bf_licenses="bf_licenses" in words,
         preempts_by=_preempts_by(values.get("PreemptType", ""), values.get("PreemptMode", "")),
         resume_timeout_s=float(resume_s[0]) if resume_s is not None else usual.resume_timeout_s,
     )
