@@ -184,7 +184,7 @@ make_venv() {
 
 # pip would compile on one core. Like pip, ignore files for a later Python; torch has one.
 compile_on_all_cores() {
-    "$1/bin/python" -m compileall -q -j 0 "$1/lib" || true
+    "$1/bin/python" -m compileall -q -j 0 "$1/lib" || "$1/bin/python" -m compileall -q "$1/lib" || true
 }
 
 install_python_packages() {

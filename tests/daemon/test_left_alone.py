@@ -194,7 +194,7 @@ def test_who_asks_again_after_a_failure_gets_the_request(engine: Engine, monkeyp
     assert left_alone(engine, own(job_id))[0] == f"job {job_id} is left alone already"
 
 
-def test_requeued_tasks_and_the_rest_of_their_array(engine: Engine) -> None:
+def test_requeued_tasks_and_the_rest_of_their_array(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each requeued task has its own record, even in a row of squeue with others. A running task stays as it is."""
     array = engine.installation.submit(STAYS, "--array=0-4%3")
     request = engine.size(array)
@@ -214,9 +214,22 @@ def test_requeued_tasks_and_the_rest_of_their_array(engine: Engine) -> None:
     assert engine.slurm.read_back([job.job_id for job in tasks()]).keys() == {job.job_id for job in tasks()}
     part = LeftAlone(engine.slurm, engine.store, engine.applier)
     after: dict[int, JobRecord] = {}
-    answer = part.requests.ask(
-        own(array), 1, lambda: after.update({job.job_id: job for job in part.carry_out(tasks())})
-    )
+    update, refused = engine.slurm.update, waiting()["0"].job_id
+
+    def refuses_one(plan: UpdatePlan) -> None:
+        if plan.job_id == refused:
+            raise UpdateRefused("not this one")
+        update(plan)
+
+    def carry_out() -> None:
+        after.update({job.job_id: job for job in part.carry_out(tasks())})
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(engine.slurm, "update", refuses_one)
+        said = part.requests.ask(own(array), 1, carry_out)
+    assert "it has its request back" in said
+    assert said.endswith("; not this one")
+    answer = part.requests.ask(own(array), 1, carry_out)
     assert answer.count("it has its request back") == 1
     assert waiting().keys() == {"0", "1", "3-4"}
     for name, job in waiting().items():
@@ -231,7 +244,7 @@ def test_requeued_tasks_and_the_rest_of_their_array(engine: Engine) -> None:
     assert tag is not None
     assert (runs.gpus, tag.skip) == (1, "")
     (history,) = engine.store.histories({(array, runs.submitted_s)}).values()
-    assert len(history.decisions) == 2
+    assert len(history.decisions) == 3  # the decision, and one for each time
 
 
 def test_nobody_elses_job_and_none_that_runs(engine: Engine) -> None:

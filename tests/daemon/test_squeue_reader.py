@@ -16,6 +16,7 @@ from rlallocd.slurm.json_reader import JsonReader, job_record
 from rlallocd.slurm.pace import JobsPerCommand
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import UnknownJob
 from rlallocd.slurm.squeue_columns import COLUMNS, Marks, record_of
 from rlallocd.slurm.squeue_reader import SqueueReader
 
@@ -335,11 +336,11 @@ class TestColumnsOfSqueue:
     @pytest.mark.parametrize("state", ["PENDING", "COMPLETING"])
     def test_a_requeued_task_of_ours_has_a_record_of_its_own(self, state: str) -> None:
         """It is in squeue's row of the tasks that have not started, unless it is asked for by its job id."""
-        rest = columns_of_a_job(admin_comment="ours", array_task_id="0,2-3%2")
+        rest = columns_of_a_job(admin_comment="ours", array_task_id="0,2-3")
         requeued = columns_of_a_job(job_id="8", array_task_id="0", admin_comment="ours", restart_cnt="1")
         runs = columns_of_a_job(job_id="9", array_task_id="1", admin_comment="ours", job_state="RUNNING")
         shown = {
-            "7": SHOWN.replace("JobName=", "ArrayJobId=7 ArrayTaskId=2-3%2 JobName=", 1),
+            "7": SHOWN.replace("JobName=", "ArrayJobId=7 ArrayTaskId=2-3%1 JobName=", 1),
             "8": SHOWN.replace("JobId=7 JobName=", "JobId=8 ArrayJobId=7 ArrayTaskId=0 JobName=", 1),
             "9": SHOWN.replace("JobId=7 JobName=", "JobId=9 ArrayJobId=7 ArrayTaskId=1 JobName=", 1),
         }
@@ -348,10 +349,15 @@ class TestColumnsOfSqueue:
             for number, line in shown.items()
         }
 
+        forgotten = False
+
         class PutsTasksTogether(PrintsColumns):
             def run(self, *words: str) -> str:
                 options = dict(word.split("=", 1) for word in words if word.startswith("--jobs="))
                 ids = set(options.get("--jobs", "7").split(","))
+                if forgotten and ids == {"8"}:
+                    self.asked.append("task 8")
+                    raise UnknownJob("Invalid job id specified")
                 self.jobs = (rest, runs) if "7" in ids else (requeued,)
                 return super().run(*words)
 
@@ -366,9 +372,15 @@ class TestColumnsOfSqueue:
             jobs = {
                 job.job_id: (job.array_tasks, job.waiting_tasks, job.base_id, job.is_split) for job in reader.jobs()
             }
-            assert jobs == {7: ("2-3", 2, 7, True), 8: ("0", 1, 7, True), 9: ("", 1, 7, True)}
+            assert jobs == {7: ("2-3", 1, 7, True), 8: ("0", 1, 7, True), 9: ("", 1, 7, True)}
         assert squeue.asked == ["columns", "columns"]
         assert {*reader.read_back([7, 8])} == {7, 8}
+        reader.jobs()
+        squeue.asked.clear()
+        forgotten = True
+        for _ in range(2):
+            assert [job.job_id for job in reader.jobs()] == [7, 9]
+        assert squeue.asked == ["columns", "task 8", "columns"]
 
     def test_an_error_of_the_command_that_shows_the_queue_is_no_answer(self) -> None:
         class Refuses(PrintsColumns):

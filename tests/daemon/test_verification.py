@@ -235,6 +235,11 @@ def test_what_others_changed_since_the_decision_is_told() -> None:
     )
     assert changed_meanwhile(SUBMITTED, _fields(SUBMITTED, min_cpus_per_node=20)) == "CPUs per node 32 → 20"
     assert changed_meanwhile(SUBMITTED, msgspec.structs.replace(SUBMITTED, nice=-3)) == "nice 0 → -3"
+    assert changed_meanwhile(SUBMITTED, msgspec.structs.replace(SUBMITTED, qos="other")).endswith("→ other")
+    assert changed_meanwhile(SUBMITTED, msgspec.structs.replace(SUBMITTED, account="other")).endswith("→ other")
+    several = msgspec.structs.replace(SUBMITTED, partition="a,b")
+    assert changed_meanwhile(SUBMITTED, several).endswith("→ a,b")
+    assert changed_meanwhile(several, msgspec.structs.replace(several, partition="b,a")) == ""
     # One reader tells no single fields, and only the reading back tells the CPUs per task on every version.
     assert changed_meanwhile(JOB, SUBMITTED) == ""
     assert changed_meanwhile(_fields(SUBMITTED, cpus_per_task=0), SUBMITTED) == ""

@@ -29,7 +29,7 @@ _JOB: Final = re.compile(r"JobId=([0-9]{1,10}) ")
 _NODES: Final = re.compile(r" NumNodes=[0-9]{1,10}(?:-([0-9]{1,10}))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
 _EXCLUDED: Final = re.compile(r" ExcNodeList=(?:\(null\)|(\S+)) ")
-_ARRAY: Final = re.compile(r"JobId=[0-9]{1,10} ArrayJobId=([0-9]{1,10}) ArrayTaskId=([-0-9,:.]*)[ %]")
+_ARRAY: Final = re.compile(r"JobId=[0-9]{1,10} ArrayJobId=([0-9]{1,10}) ArrayTaskId=([-0-9,:.]*)(?:%([0-9]+))? ")
 _PARTS: Final = re.compile(
     r" ReqB:S:C:T=[^ :]*:[^ :]*:(\*|[0-9]{1,10}):(\*|[0-9]{1,10}) .{0,1000}? Socks/Node=(\*|[0-9]{1,10}) "
 )
@@ -49,8 +49,8 @@ class RequestDetails(msgspec.Struct, frozen=True):
 
     ``excluded_nodes`` is a host list. ``is_split``: some tasks of the array have job ids of their own. squeue shows
     the pending tasks as if they were still one job. ``array_tasks`` are the tasks that still are; it is empty where
-    scontrol cuts a long list. ``own_tasks`` are the job ids of the other pending tasks, which were requeued or
-    changed alone.
+    scontrol cuts a long list. At most ``array_parallel`` of them run at once (0: any number). ``own_tasks`` are the
+    job ids of the other pending tasks, which were requeued or changed alone.
     """
 
     max_nodes: int
@@ -58,6 +58,7 @@ class RequestDetails(msgspec.Struct, frozen=True):
     is_scrontab: bool
     is_split: bool = False
     array_tasks: str = ""
+    array_parallel: int = 0
     own_tasks: tuple[int, ...] = ()
     excluded_nodes: str = ""
     needs: NodeNeeds = NO_NEEDS
@@ -177,6 +178,7 @@ def _details_after(text: str, head: re.Match[str]) -> RequestDetails | None:
         mem_per_cpu=memory[1] == "CPU",
         is_scrontab=_SCRONTAB.search(line, 0, nodes.start() + 1) is not None,
         array_tasks=array[2] if array and "..." not in array[2] else "",
+        array_parallel=int(array[3] or 0) if array else 0,
         excluded_nodes=(excluded[1] or "") if excluded else "",
         needs=_needs(line, text[position + len(line) : _end_of_job(text, position)], nodes.end() - 1),
     )

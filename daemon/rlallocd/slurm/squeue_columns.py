@@ -242,11 +242,13 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
 
 
 def _tasks_of_the_record(column: str, details: RequestDetails | None) -> str:
-    """The tasks that wait together, and how many may run at once, without the tasks that squeue has added."""
+    """The tasks that wait together, and how many may run at once.
+
+    Where squeue has added other tasks to them, it leaves out how many may run.
+    """
     if details is None or not (details.own_tasks and details.array_tasks):
         return column
-    _, percent, most = column.partition("%")
-    return f"{details.array_tasks}{percent}{most}"
+    return f"{details.array_tasks}%{details.array_parallel}" if details.array_parallel else details.array_tasks
 
 
 @lru_cache(maxsize=1024)

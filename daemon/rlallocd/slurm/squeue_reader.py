@@ -98,6 +98,7 @@ class SqueueReader:
                 return self._json_reader.jobs()
             self._read_details_of_ours(read[1].values())
             keys, new = keys + read[0], new | read[1]
+            self._forget_tasks(set(own_tasks) - self._ids_of(keys, new))
         if not new and len(keys) == len(self._seen):
             return self._jobs
         gone = {seen.request_key: seen for key in self._seen.keys() - set(keys) if (seen := self._seen[key])}
@@ -145,7 +146,7 @@ class SqueueReader:
             if job_ids <= _ids_in(found):
                 return found
         read = self._rows_or_none({}, jobs)  # only a job that is missing here is gone
-        if read is not None and of_one_user and not _ids_in(read[1]) <= _ids_in(found):
+        if read is not None and of_one_user and read[1] and not found:
             self._unlisted_users |= users
         return None if read is None else read[1]
 
@@ -157,8 +158,18 @@ class SqueueReader:
         """Ids of tasks that rlalloc may change and that squeue has added to the rows of their arrays."""
         own_tasks = {job_id for details in self._details.values() for job_id in details.own_tasks}
         if own_tasks:
-            own_tasks -= {new[key].job_id if key in new else self._seen[key].record.job_id for key in keys}
+            own_tasks -= self._ids_of(keys, new)
         return sorted(own_tasks)[:_JOBS_PER_CALL]
+
+    def _ids_of(self, keys: Sequence[str], new: Mapping[str, Row]) -> set[int]:
+        return {new[key].job_id if key in new else self._seen[key].record.job_id for key in keys}
+
+    def _forget_tasks(self, ended: Set[int]) -> None:
+        """Ask no longer for tasks that slurmctld has forgotten."""
+        for key, details in self._details.items():
+            if not ended.isdisjoint(details.own_tasks):
+                left = tuple(job_id for job_id in details.own_tasks if job_id not in ended)
+                self._details[key] = msgspec.structs.replace(details, own_tasks=left)
 
     def _rows_or_none(self, known: Container[str], *options: str) -> tuple[list[str], dict[str, Row]] | None:
         """The keys of squeue's rows, and those rows that are not ``known``; None while columns cannot be read.

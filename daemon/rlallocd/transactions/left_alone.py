@@ -146,11 +146,16 @@ class LeftAlone:
         if not waiting:
             raise UserServiceError(f"job {number} has started: rlalloc never changes a job that has")
         histories = self._store.histories({(number, job.submitted_s) for job in waiting})
-        answers = []
+        answers, refusals = [], []
         for job in waiting:
-            history = histories.get((number, job.submitted_s))
-            answers.append(self._leave_record(job, history, request, marked))
-        return "; ".join(dict.fromkeys(answers))
+            try:
+                answers.append(self._leave_record(job, histories.get((number, job.submitted_s)), request, marked))
+            except (UserServiceError, UpdateRefused) as err:
+                refusals.append(str(err))
+        said = "; ".join(dict.fromkeys(answers + refusals))
+        if not answers:
+            raise UserServiceError(said)
+        return said
 
     def _leave_record(
         self, job: JobRecord, history: JobHistory | None, request: OffRequest, marked: dict[int, str]

@@ -158,6 +158,10 @@ def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
     # Only the read-back has the CPUs per task in every version of Slurm.
     compared = [field for field in old if field != "CPUs per task" or (old[field] and new[field])]
     changed = [f"{field} {old[field]:g} → {new[field]:g}" for field in compared if old[field] != new[field]]
+    for field in ("account", "qos", "partition"):  # of other limits
+        was, now = getattr(decided_on, field), getattr(latest, field)
+        if set(was.split(",")) != set(now.split(",")):  # the order of partitions says nothing
+            changed.append(f"{field} {was or 'none'} → {now or 'none'}")
     if names_in(decided_on.excluded_nodes) != names_in(latest.excluded_nodes):
         changed.append(f"excluded nodes {decided_on.excluded_nodes or 'none'} → {latest.excluded_nodes or 'none'}")
     return "; ".join(changed)
