@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 import typer
 
 from rlalloc.config import DEFAULT_PATH, load_config
@@ -81,11 +80,32 @@ def profile_run(  # noqa: PLR0913 (the options of the command)
     Ctrl-C keeps what was measured and cancels the Slurm jobs. The same command continues and tries
     failed points again.
     """
-    given = locals() | {"sbatch": sbatch or (), "jobs": jobs or (), "users": users or ("*",)}
     from rlalloc_cli.profile_run import RunOptions, run_profile
     from rlalloc_cli.profile_show import draw_or_fail, print_profile
 
-    options = msgspec.convert(given, RunOptions)
+    options = RunOptions(
+        gpus=gpus,
+        cpus_per_gpu=cpus_per_gpu,
+        mem_per_gpu=mem_per_gpu,
+        model=model,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        sequence=sequence,
+        steps=steps,
+        warmup_steps=warmup_steps,
+        loader_workers=loader_workers,
+        data=data,
+        device=device,
+        backend=backend,
+        minutes=minutes,
+        slurm=slurm,
+        gpus_per_node=gpus_per_node,
+        gpu_type=gpu_type,
+        at_once=at_once,
+        sbatch=tuple(sbatch or ()),
+        jobs=tuple(jobs or ()),
+        users=tuple(users or ("*",)),
+    )
     try:
         profile = run_profile(file.absolute(), options)
     except KeyboardInterrupt:

@@ -23,7 +23,7 @@ _SLURM_GPUS: Final = "1,2,4,8"
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of ``rlalloc profile run`` for the measurement. Each has the name of the command's parameter."""
+    """The options of the command."""
 
     gpus: str | None
     cpus_per_gpu: str
