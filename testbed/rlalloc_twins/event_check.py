@@ -7,6 +7,8 @@ from typing import Final
 from rlalloc_twins.twin_plan import Submission, UserEvent
 from rlalloc_twins.twin_record import Happened, TwinJob
 
+_OF_SOME_TASKS: Final = re.compile(r"^\d+_\S+: No error$", re.MULTILINE)
+"""What scontrol prints for the tasks of an array that it has changed, where it has not changed all of them."""
 _OF_TASKS: Final = re.compile(r"^\d+_(\S+): (.+ pending execution)$", re.MULTILINE)
 """What scontrol prints for those tasks of an array whose state does not allow the command."""
 SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNode", "CPUsPerTask", "TimeLimit"})
@@ -63,10 +65,15 @@ def set_by_user(planned: Submission | None, job: TwinJob) -> frozenset[str]:
     return frozenset(
         word.partition("=")[0]
         for number, event in enumerate(planned.events)
-        if (done := job.events.get(number)) is not None and done.status == 0 and done.at_s > updated_s
+        if (done := job.events.get(number)) is not None and _had_effect(done) and done.at_s > updated_s
         for word in event.words
         if word.partition("=")[0] in SIZES
     )
+
+
+def _had_effect(done: Happened) -> bool:
+    """Whether the event changed the job, or some tasks of an array."""
+    return done.status == 0 or _OF_SOME_TASKS.search(done.said) is not None
 
 
 def _lost(event: UserEvent, done: Happened, twin: TwinJob, job: TwinJob, what: str) -> Iterator[str]:

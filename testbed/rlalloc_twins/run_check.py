@@ -10,7 +10,7 @@ from rlalloc_twins.environment_check import unexplained
 from rlalloc_twins.environment_differences import Whose
 from rlalloc_twins.environment_values import Changed, Outer, says_memory
 from rlalloc_twins.event_check import set_by_user
-from rlalloc_twins.size_check import given_to, last_begun
+from rlalloc_twins.size_check import given_to, is_left_to_slurm, last_begun
 from rlalloc_twins.twin_plan import Submission
 from rlalloc_twins.twin_record import Run, TwinJob
 
@@ -46,6 +46,8 @@ def problems_of_runs(
             if completed and name == _last_of_its_task(name, job):
                 yield f"its run {name} wrote no environment"
             continue  # requeued or cancelled before its script wrote it
+        if last_begun(job) is None and is_left_to_slurm(planned) and name != _last_of_its_task(name, job):
+            continue  # accounting has what the last run was given, perhaps on other nodes
         counts["environments compared"] += 1
         yield from _problems(name, twin, job, outer, by_user)
 

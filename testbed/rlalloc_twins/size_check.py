@@ -16,7 +16,7 @@ _MEMORY_TOLERANCE: Final = 0.005
 _LEFT_TO_SLURM: Final = re.compile(
     r"--(gpus|ntasks-per-gpu|gpus-per-task|gpus-per-socket|exclusive|mem=0|mincpus)|-n\d|-N\d-\d"
 )
-"""Options with which the same job may be given other nodes, and so other amounts, each time."""
+"""Options of which ``is_left_to_slurm`` is true."""
 
 
 def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Iterator[str]:
@@ -42,7 +42,7 @@ def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, co
 
 
 def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Iterator[str]:
-    if not before.tres or _is_left_to_slurm(planned):
+    if not before.tres or is_left_to_slurm(planned):
         return
     if before.tres != ended.tres:
         yield f"it was given {ended.tres}, without rlalloc {before.tres}"
@@ -116,7 +116,8 @@ def _unlike(ended: Ended, size: Allocation, *, ignored: bool) -> Iterator[str]:
         yield f"it was given nodes, CPUs, GPUs {found} and {tres.get('mem')} MiB instead of {size.describe()}"
 
 
-def _is_left_to_slurm(planned: Submission | None) -> bool:
+def is_left_to_slurm(planned: Submission | None) -> bool:
+    """Whether the same job may be given other nodes, and so other amounts, each time."""
     if planned is None:
         return True
     words = " ".join((*planned.options, *planned.lines))

@@ -215,6 +215,34 @@ def test_an_event_that_met_other_tasks_of_an_array_is_not_compared() -> None:
     assert "it ended FAILED" in texts(floor(msgspec.structs.replace(job, events={0: same}), without, CHANGED))[0]
 
 
+def test_an_update_of_those_tasks_of_an_array_that_still_wait_wins() -> None:
+    """For the others, scontrol ends with an error."""
+    said = "{0}_1: Job is no longer pending execution\n{0}_2: No error"
+    met = Happened(("PENDING JobArrayTaskLimit", "RUNNING None"), 1, said.format(11), 14.0)
+    changed = msgspec.structs.replace(SMALLER, mem_mib_per_node=3000)
+    without = job_without(tasks={"_1": ended(REQUEST), "_2": ended(REQUEST)}, runs={}, events={0: met})
+    job = job_with(tasks={"_1": ended(SMALLER), "_2": ended(changed)}, runs={})
+    done = msgspec.structs.replace(met, said=said.format(21))
+    assert texts(floor(msgspec.structs.replace(job, events={0: done}), without, CHANGED)) == []
+    assert "it was given" in texts(floor(job, msgspec.structs.replace(without, events={}), CHANGED))[0]
+
+
+def test_a_run_before_the_last_one_may_have_had_other_nodes() -> None:
+    """Where Slurm chooses how much a job gets. Accounting has the last run only."""
+    size = msgspec.structs.replace(REQUEST, nodes=2)
+    unchanged = {**ours(size, 21), "SLURM_SET_BY_RLALLOC": "21"}
+    first, last = (run_of(batch_of(size, 21, **unchanged | {"RLALLOC_GPUS": gpus})) for gpus in ("12", "8"))
+    job = job_with(size, decisions=(), runs={"0.0": first, "0.1": last})
+    plain = run_of(batch_of(size, 11))
+    without = job_without(tasks={"": ended(size)}, runs={"0.0": plain, "0.1": plain})
+    assert any("RLALLOC_GPUS is '12'" in text for text in texts(floor(job, without)))
+    submission = msgspec.structs.replace(SUBMISSION, options=(*SUBMISSION.options, "--exclusive"))
+    plan = msgspec.structs.replace(PLAN, submissions=(submission,))
+    assert texts(floor(job, without, plan)) == []
+    wrong = msgspec.structs.replace(job, runs={"0.0": last, "0.1": first})
+    assert any("RLALLOC_GPUS is '12'" in text for text in texts(floor(wrong, without, plan)))
+
+
 def test_tasks_of_an_array_that_began_before_the_request_came_back_have_the_decided_size() -> None:
     decided = job_with().decisions[0]
     restored = msgspec.structs.replace(decided.updates[0], state="restored")
