@@ -52,7 +52,7 @@ def test_one_policy_learns_to_do_what_it_is_conditioned_on() -> None:
     torch.manual_seed(0)
     settings = SacSettings(anchor=0.0, actor_after=50, critic_rate=3e-3, actor_rate=3e-3)
     sac = weight_conditioned_sac(Actor(hidden=(32, 32)), settings, 0)
-    learn(sac, replay, 500, generator)
+    learn(sac, replay, 1500, generator)
     asked = np.tile(observation[:1], (2, 1))
     asked[:, INPUTS.weights] = [features_of(site.array) for site in sites]
     fast, frugal = sac.actor.decide(asked, sample=False)[0][:, 0]
