@@ -144,7 +144,8 @@ def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monke
     assert {application.state for application in good} == {"begun"}
     assert changed.state == "left"
     assert "time limit (s) 600 → 300" in changed.detail
-    assert len([words for words in calls if "NumTasks=1" in words]) == 6
+    updates = [words for words in calls if "NumTasks=1" in words]
+    assert ["NumNodes=1-1" in words for words in updates] == [True, False, False] * 2  # the first of each batch asks
     assert len([words for words in calls if "StartTime=now" in words]) == 3
     read_back = [words for words in calls if any(word.startswith("--jobs=") for word in words)]
     assert len(read_back) == 3  # before and after the first batch, which reads the second; the third has nothing

@@ -16,7 +16,7 @@ from rlallocd.decisions import decisions, questions
 from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.decisions.questions import Question
-from rlallocd.slurm import CommandDied, JobRecord, Slurm
+from rlallocd.slurm import CommandDied, JobRecord, Slurm, SlurmUnavailable
 from rlallocd.submissions.candidates import Candidate, find_candidates, job_view
 from rlallocd.transactions.left_alone import LeftAlone, OffRequest
 from rlallocd.transactions.transactions import Applier
@@ -171,6 +171,25 @@ def test_a_scontrol_that_dies_over_one_update_holds_that_job_alone(queue: list[J
     assert slurm.begun[-1] == 3
     assert store.open_applications() == ()
     assert "slurmctld never carried it out" in store.applications("3")[-1].detail
+
+
+def test_an_update_without_an_answer_may_be_carried_out_later(queue: list[JobRecord], store: Store) -> None:
+    """By a slurmctld that hangs for a while: right after it answers again, the job still reads as submitted."""
+
+    def hangs(command: str) -> None:
+        if command == "scontrol update" and slurm.calls[command] == 3:
+            raise SlurmUnavailable("scontrol gave no answer in 30 s")
+
+    slurm = SlurmInMemory(queue, hangs)
+    applier = _applier(slurm, store)
+    with pytest.raises(SlurmUnavailable):
+        applier.apply(_decided(queue, store))
+    applier.finish(store.open_applications())
+    assert sorted(slurm.begun) == [job_id for job_id in range(1, JOBS + 1) if job_id != 3]
+    slurm.queue[3] = pending_job(3, FOUR, begin_s=BEGIN_S, admin_comment=queue[2].admin_comment)
+    applier.finish(store.open_applications())
+    assert slurm.begun[-1] == 3
+    assert store.applications("3")[-1].state == "begun"
 
 
 def test_a_scontrol_that_dies_over_a_restoration_holds_that_job_alone(queue: list[JobRecord], store: Store) -> None:

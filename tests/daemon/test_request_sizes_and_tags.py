@@ -20,7 +20,12 @@ from rlallocd.submissions.job_tag import (
     with_skip,
 )
 from rlallocd.submissions.request_sizes import Skipped, check_form, differences, size_of, size_on
-from rlallocd.transactions.update_plans import plan_restoration, plan_update, without_empty_memory
+from rlallocd.transactions.update_plans import (
+    plan_restoration,
+    plan_update,
+    without_empty_memory,
+    without_same_nodes,
+)
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
 PLAN = ParallelPlan(data=1, tensor=2, pipeline=2)
@@ -284,6 +289,21 @@ def test_an_update_sets_every_field_and_clears_the_other_requests() -> None:
         "TimeLimit": "10",
         "AdminComment": "x",
     }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most_nodes", "array", "kept"),
+    [(2, 2, 0, False), (2, 0, 0, True), (1, 2, 0, True), (3, 3, 0, True), (2, 2, 6, True)],
+    ids=["as many", "no maximum", "a range", "more", "an array"],
+)
+def test_only_a_job_with_as_many_nodes_can_do_without_their_number(
+    nodes: int, most_nodes: int, array: int, *, kept: bool
+) -> None:
+    asked = RequestFields(min_nodes=nodes, max_nodes=most_nodes, min_cpus=64)
+    job = _with(nodes=nodes, array_job_id=array, fields=asked)
+    fields = dict(without_same_nodes(plan_update(job, SIZE, "x"), job).fields)
+    assert ("NumNodes" in fields) == kept
+    assert fields["NumTasks"] == "4"
 
 
 @pytest.mark.parametrize("has", ["", "gres/gpu:8G"])

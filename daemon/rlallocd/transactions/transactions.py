@@ -43,6 +43,7 @@ from rlallocd.transactions.journal_entries import (
     verify,
     verify_as_started,
 )
+from rlallocd.transactions.update_plans import without_same_nodes
 from rlallocd.transactions.verification import Verification, changed_meanwhile
 
 _log = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ class Applier:
         self._updates = JobUpdates(slurm, progress)
         self._journal = Journal(store, counters)
         self._stopping = stopping
+        self._unanswered: set[int] = set()
+        """Applications whose updates slurmctld may still carry out, since it did not answer in time."""
 
     @property
     def open_jobs(self) -> frozenset[int]:
@@ -114,13 +117,16 @@ class Applier:
         """Finish open applications. Raises SlurmError if their jobs cannot be read.
 
         If Slurm does not answer an update, the batch stays open until the next cycle; other jobs are decided
-        nevertheless.
+        nevertheless. A job whose update was not answered waits for the second reading: slurmctld may carry the
+        update out right after it answers again.
         """
         self._journal.take_up(applications)
         for batch in in_batches(applications):
             jobs = self._updates.read_back([application.job_id for application in batch])
+            answered = [application for application in batch if application.id not in self._unanswered]
+            self._unanswered.difference_update(application.id for application in batch)
             try:
-                self._restore(self._settle(batch, jobs), jobs)
+                self._restore(self._settle(answered, jobs), jobs)
             except SlurmUnavailable as err:
                 _log.warning("%d updates stay unfinished until the next cycle: %s", len(batch), err)
 
@@ -191,6 +197,7 @@ class Applier:
         """
         open_still: list[Application] = []
         refusals: dict[int, str] = {}
+        has_answered = False
         with self._updates.together():
             for number, (application, candidate) in enumerate(batch):
                 if self._stopping():
@@ -202,8 +209,14 @@ class Applier:
                         self._leave([(application, candidate)], latest, obstacle)
                         continue
                     plan = update_for(application, candidate.job, plans.get(application.decision_id))
-                    answer = self._updates.update(plan)
-                    if not answer.answered:
+                    # The query that NumNodes causes shows that slurmctld is there. So does an answer just before.
+                    try:
+                        answer = self._updates.update(without_same_nodes(plan, job) if has_answered else plan)
+                    except SlurmUnavailable:
+                        self._unanswered.add(application.id)
+                        raise
+                    has_answered = answer.answered
+                    if not has_answered:
                         continue
                     refusals[application.job_id] = answer.refusal
                 open_still.append(application)

@@ -31,6 +31,17 @@ def without_empty_memory(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
     return plan.without("MemPerTres") if job.fields.reported and not job.fields.mem_per_tres else plan
 
 
+def without_same_nodes(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
+    """The same update without NumNodes, where ``job``, as it was read last, has exactly as many nodes.
+
+    Before an update with NumNodes, scontrol asks slurmctld about the job, which takes longer than the update. The
+    tasks of an array keep it: Slurm refuses it once they are no longer one job.
+    """
+    asked = job.fields
+    same = ("NumNodes", f"{asked.min_nodes}-{asked.max_nodes}") in plan.fields
+    return plan.without("NumNodes") if same and not job.array_job_id else plan
+
+
 def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:
     """The update that changes only the nice of ``job``, which keeps its size."""
     return _plan(job, {"Nice": str(nice)}, admin_comment)

@@ -22,7 +22,12 @@ from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.submissions.intercept import INTERCEPT_HEADER
 from rlallocd.submissions.job_tag import read_tag, with_note
 from rlallocd.submissions.request_sizes import Skipped, check_form, size_on
-from rlallocd.transactions.update_plans import plan_restoration, plan_update, without_empty_memory
+from rlallocd.transactions.update_plans import (
+    plan_restoration,
+    plan_update,
+    without_empty_memory,
+    without_same_nodes,
+)
 from slurm_testbed import Site, wait_until
 
 from .matrix import (
@@ -166,7 +171,7 @@ class Matrix:
                 self.control.update(plan_update(record, SHRINK(request, form), comment))
                 self.control.update(without_empty_memory(plan_restoration(record, comment), record))
             else:
-                self.control.update(plan_update(record, cell.size, comment))
+                self.control.update(without_same_nodes(plan_update(record, cell.size, comment), record))
         except SlurmError as err:
             cell.problem = str(err)
 
