@@ -38,7 +38,7 @@ def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest
     """Return what the options ask for; of CPUs and memory that they do not state, as many as given for each GPU."""
     options = dict(_options(lines))
     nodes, tasks = _count(options, "nodes"), _count(options, "ntasks")
-    per_node = _count(options, "ntasks-per-node")
+    per_node = _count(options, "ntasks-per-node") or _count(options, "tasks-per-node")
     if nodes is None and tasks is not None and per_node is not None:
         nodes = -(-tasks // per_node)
     per_node = per_node or _parts(tasks, nodes)

@@ -211,6 +211,8 @@ DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
         "trtllm-serve",
         "lmdeploy serve",
         "lm_eval",
+        "lighteval vllm",
+        "lighteval accelerate",
     ),
     "finetune": ("llamafactory-cli", "axolotl", "tune run", "trl ", "unsloth", "swift sft", "sft.py", "finetune"),
     "train": (

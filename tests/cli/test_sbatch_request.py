@@ -18,6 +18,7 @@ from rlalloc_cli.sbatch_request import request_of, sbatch_lines
         ("--gpus-per-task=1 --ntasks-per-node=8", (1, 8, 8, 8, 512)),
         ("--nodes=2-4 --gpus-per-node=8 --mem=0 --exclusive", (2, 8, 1, 64, 512)),
         ("--gpus=8 --ntasks-per-gpu=1", (1, 8, 8, 8, 512)),
+        ("--gpus-per-node=4 --tasks-per-node=4", (1, 4, 4, 8, 256)),
         ("--gpus-per-node=4 --ntasks-per-gpu=2 -N 2 --cpus-per-gpu=8", (2, 4, 8, 4, 256)),
         ("-n 16 --ntasks-per-node=8 --gpus-per-node=8", (2, 8, 8, 8, 512)),
         ("--gpus-per-node=2\n\n # a comment alone\n-c 3", (1, 2, 1, 3, 128)),

@@ -36,11 +36,13 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("data_parallel_size -dp --dp-size --data-parallel-shard-degree --data-parallel-replicate-degree"),
         *_words("--dp-shard --dp-replicate --sharding-group-size --replica-group-size"),
         *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size --fsdp-size"),
+        *_words("fsdp_size dp_shard dp_size tp_size pp_size cp_size sp_size ep_size"),
+        *_words("--zero-hpz-partition-size zero_hpz_partition_size mics_shard_size"),
     )
     slurm_tasks: tuple[str, ...] = (
         "--ntasks",
         "srun -n",
-        *_words("--ntasks-per-node --ntasks-per-gpu --gpus-per-task"),
+        *_words("--ntasks-per-node --tasks-per-node --ntasks-per-gpu --gpus-per-task"),
     )
     tasks: tuple[str, ...] = _words("-np --np --n")
     nodes: tuple[str, ...] = (
@@ -48,13 +50,13 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         "srun -N",
     )
     fixed: tuple[str, ...] = _words("--rampup-batch-size --mesh-dim --mesh-shape --device-mesh")
-    indices: tuple[str, ...] = ("cuda",)
+    indices: tuple[str, ...] = _words("cuda NVIDIA_VISIBLE_DEVICES HABANA_VISIBLE_MODULES ZE_AFFINITY_MASK")
     follows: tuple[str, ...] = (
         *_words("gpu auto all -1 $SLURM_GPUS_ON_NODE $SLURM_GPUS $SLURM_GPUS_PER_NODE $SLURM_JOB_GPUS"),
         *_words("$RLALLOC_GPUS $RLALLOC_GPUS_PER_NODE $RLALLOC_DP $RLALLOC_TP $RLALLOC_PP"),
         *_words("$CUDA_VISIBLE_DEVICES nvidia-smi torch.cuda.device_count"),
     )
-    follows_nodes: tuple[str, ...] = _words("$SLURM_NNODES $SLURM_JOB_NUM_NODES $RLALLOC_NODES")
+    follows_nodes: tuple[str, ...] = _words("$SLURM_NNODES $SLURM_JOB_NUM_NODES $RLALLOC_NODES scontrol")
     follows_tasks: tuple[str, ...] = _words("$SLURM_NTASKS $SLURM_NPROCS $SLURM_NTASKS_PER_NODE")
     follows_cpus: tuple[str, ...] = _words("$SLURM_CPUS_PER_TASK $SLURM_CPUS_ON_NODE $RLALLOC_CPUS_PER_TASK")
     follows_memory: tuple[str, ...] = _words("0 $SLURM_MEM_PER_NODE $RLALLOC_MEM_MIB_PER_NODE")
@@ -91,6 +93,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             "--parallelism-config-cp-size --model-parallel-size --mp-size --tp-degree --pp-degree --tensor-parallel"
         ),
         *_words("--pipeline-parallel --pipe-parallel-size --ds-sequence-parallel-size --ulysses-degree"),
+        "--ring-attn-size",
     )
     experts: tuple[str, ...] = (
         *_words("--expert-model-parallel-size expert_model_parallel_size --expert-parallel-size"),
