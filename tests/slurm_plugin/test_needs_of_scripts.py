@@ -44,6 +44,7 @@ WORDS_TELL_MORE: Final = {
     "heredoc-python": "likewise",
     "train-then-serve": "the words do not say which of two programs has an option",
     "trl-grpo-vllm": "likewise",
+    "trains-beside-a-judge": "likewise",
 }
 WORDS_TELL_LESS: Final = {
     "deepspeed-heredoc-auto": "of keys in files that the script writes, the plugin collects those of the rules alone",

@@ -36,12 +36,13 @@ class Facts(msgspec.Struct, frozen=True):
 
     ``precision`` names the arithmetic: fp32, 16-bit (mixed), pure-16-bit. ``dtype`` is what the weights are loaded
     in: fp32 or 16-bit. ``weights`` is a key of BYTES_PER_WEIGHT for a quantised model. ``origin`` says for each fact
-    where it was found: the script or a file's name.
+    where it was found: the script or a file's name. ``other_models``: it names further models, such as a teacher.
     """
 
     purpose: Purpose | None = None
     framework: str = ""
     model: str | None = None
+    other_models: bool | None = None
     layers: int | None = None
     hidden: int | None = None
     heads: int | None = None
@@ -164,6 +165,8 @@ class FactFinder:
 
     def note(self, field: str, value: Value, where: str) -> None:
         """Note a fact."""
+        if field == "model" and self.found.get(field, value) != value:
+            self.note("other_models", True, where)  # noqa: FBT003 (a value)
         self.found[field] = value
         self.origin[field] = where
 

@@ -55,6 +55,10 @@ def _name(text: str) -> str | None:
     return text if text and UNKNOWN not in text and len(text) <= 1000 else None
 
 
+def _always(_: str) -> bool:
+    return True
+
+
 def _one_of(table: Mapping[str, Value]) -> Reader:
     return lambda text: table.get(text.strip().lower())
 
@@ -120,6 +124,9 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
         "model model-name-or-path model-name base-model pretrained-model-name-or-path model-path model-id",
         _name,
     ),
+    ("other_models", "teacher-model-name-or-path teacher-model ref-model reference-model", _always),
+    ("other_models", "reward-model reward-model-path reward-model-name-or-path sft-model-path", _always),
+    ("other_models", "reward-pretrain critic-pretrain ref-pretrain", _always),
     ("layers", "num-layers num-hidden-layers", read_whole),
     ("hidden", "hidden-size", read_whole),
     ("heads", "num-attention-heads", read_whole),
