@@ -29,6 +29,8 @@ PRICE: Final = 30.0
 ENOUGH: Final = 10
 """A group of so many like jobs counts before nearer groups of fewer."""
 OUTCOMES: Final = 1000
+_MORE_BEYOND: Final = 5 / 3
+"""So many times ``exceeded`` of the last jobs that would have got a large margin may go beyond it."""
 _FEWEST: Final = 20
 """So many past jobs are needed to count a risk. As many are added to those seen, _PRIOR of them beyond the margin."""
 _PRIOR: Final = 0.5
@@ -40,7 +42,7 @@ Cell = tuple[int, int]
 
 
 class LargeMargin:
-    """The counted risks, and whether the last jobs went beyond; at most the part ``exceeded`` of these may.
+    """The counted risks, and whether the last jobs went beyond; at most 5/3 of the part ``exceeded`` may.
 
     ``least`` is the least margin (0.1: a tenth). All amounts of a call are in the same unit.
     """
@@ -48,7 +50,7 @@ class LargeMargin:
     def __init__(self, least: float, exceeded: float) -> None:
         self._factors = tuple(factor for factor in FACTORS if factor >= 1.0 + least)
         self._logs = np.log(self._factors)
-        self._exceeded = exceeded
+        self._exceeded = _MORE_BEYOND * exceeded
         self._trimmed: dict[Cell, NDArray[np.int64]] = {}
         self._beyond: dict[Cell, NDArray[np.int64]] = {}
         self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
