@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from rlallocd.process.interval import Interval
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
+from rlallocd.slurm import Holder, JobRecord, NodeRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
 from rlallocd.submissions.job_tag import read_tag
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,8 @@ class SlurmReadings:
             self._slurm.forget_reservations(older_than_s=_RESERVATIONS_IN_THE_WAY_FOR_S)
         try:
             licenses = any(job.pending and job.licenses for job in ours)
-            limits = self._read(lambda: self._slurm.limits(sorted(users), licenses=licenses))
+            holders = {Holder(job.user, job.account, job.qos, job.partition) for job in ours}
+            limits = self._read(lambda: self._slurm.limits(sorted(users), holders, licenses=licenses))
         except SlurmError as err:
             self._counters["limits_unread"] += 1
             _log.warning("cannot read limits, jobs run as submitted: %s", err)

@@ -1,7 +1,7 @@
 """A Slurm of a few lines, for faults and bursts that a real one cannot be made to have; it carries out no update."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
@@ -14,6 +14,7 @@ from rlallocd.slurm import (
     ControllerConfig,
     ControllerPing,
     EndedJobs,
+    Holder,
     JobRecord,
     NodeRecord,
     PartitionRecord,
@@ -83,8 +84,10 @@ class SlurmInMemory:
         self._call("scontrol show")
         return {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
 
-    def limits(self, _users: Sequence[str], *, licenses: bool = False) -> SiteLimits:
-        del licenses
+    def limits(
+        self, _users: Sequence[str], holders: Collection[Holder] = (), *, licenses: bool = False
+    ) -> SiteLimits:
+        del holders, licenses
         return SiteLimits(enforced=False)
 
     def never_runs(self, _jobs: Sequence[JobRecord]) -> dict[int, str]:

@@ -7,6 +7,7 @@ from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.controllers import ControllerPing, host_of_this_machine, why_not_in_control
 from rlallocd.slurm.ended_jobs import FIRST_SPAN_S, EndedJobs, ended_jobs, in_spans, next_span_s, shorter_span_s
 from rlallocd.slurm.license_text import license_counts
+from rlallocd.slurm.limit_reader import Holder
 from rlallocd.slurm.limit_records import (
     AssociationRecord,
     LicenseRecord,
@@ -62,6 +63,7 @@ __all__ = [
     "ControllerPing",
     "EndedJobs",
     "GpuDefaults",
+    "Holder",
     "JobRecord",
     "LicenseRecord",
     "Limits",

@@ -3,7 +3,7 @@
 import importlib
 import importlib.metadata
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, ParamSpec
 
 from rlalloc.config import SlurmSection
@@ -13,7 +13,7 @@ from rlallocd.slurm.control import Control
 from rlallocd.slurm.ended_jobs import MOST_BYTES, EndedJobs, ended_jobs
 from rlallocd.slurm.generations import Capabilities, capabilities_of, generations, same_release
 from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.limit_reader import LimitReader
+from rlallocd.slurm.limit_reader import Holder, LimitReader
 from rlallocd.slurm.limit_records import SiteLimits
 from rlallocd.slurm.pyslurm_reader import PyslurmReader
 from rlallocd.slurm.slurm_commands import Commands
@@ -135,11 +135,11 @@ class Slurm:
             self._take_up(config)
         return self._control.partitions()
 
-    def limits(self, users: Sequence[str], *, licenses: bool = False) -> SiteLimits:
+    def limits(self, users: Sequence[str], holders: Collection[Holder] = (), *, licenses: bool = False) -> SiteLimits:
         """The limits of these users' associations, of all accounts and QOS, reservations and, if asked, licences."""
         by_qos = self.config.scheduling.preempts_by == "qos"
         enforced = self.config.limits_enforced
-        return self._limits.read(users, enforced=enforced, qos_preempt=by_qos, licenses=licenses)
+        return self._limits.read(users, holders, enforced=enforced, qos_preempt=by_qos, licenses=licenses)
 
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
         """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""

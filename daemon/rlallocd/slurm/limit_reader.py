@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,15 @@ _USE_FOR_S: Final = 5.0
 """Limits with their use (slurmctld's) are read again after this time."""
 
 
+class Holder(NamedTuple):
+    """What slurmctld counts a job under. Of a QOS, it tells only what those hold that have submitted jobs there."""
+
+    user: str
+    account: str
+    qos: str
+    partitions: str
+
+
 class LimitReader:
     """Reads the limits of some users' jobs, and keeps them for a short while."""
 
@@ -35,6 +44,7 @@ class LimitReader:
         self._reservations: tuple[ReservationRecord, ...] = ()
         self._qos_text = ""
         self._users: frozenset[str] = frozenset()
+        self._holders: frozenset[Holder] = frozenset()
         self._has_licenses = False
         self._limits = SiteLimits(enforced=False)
 
@@ -44,10 +54,17 @@ class LimitReader:
             self._reservations_read_s = self._use_read_s = -_SETTINGS_FOR_S
 
     def read(
-        self, users: Sequence[str], *, enforced: bool, qos_preempt: bool = False, licenses: bool = False
+        self,
+        users: Sequence[str],
+        holders: Collection[Holder] = (),
+        *,
+        enforced: bool,
+        qos_preempt: bool = False,
+        licenses: bool = False,
     ) -> SiteLimits:
         """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
 
+        They are read at once where some of ``holders`` are new: slurmctld may not have told what these hold before.
         Where nothing enforces them (``enforced`` is false), only reservations are read and, with ``qos_preempt``,
         which QOS preempts which. With ``licenses`` these are read, too; they are None where only that fails. Raises
         SlurmError.
@@ -60,7 +77,7 @@ class LimitReader:
             self._read_qos()
             self._settings_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
         old = now_s - self._use_read_s >= _USE_FOR_S or (licenses and not self._has_licenses)
-        if old or not self._users.issuperset(users):
+        if old or not (self._users.issuperset(users) and self._holders.issuperset(holders)):
             limits = self._read_use(users) if enforced else SiteLimits(enforced=False)
             self._limits = msgspec.structs.replace(
                 limits,
@@ -68,7 +85,8 @@ class LimitReader:
                 preempts=read_preempts(self._qos_text) if qos_preempt else {},
                 licenses=self._read_licenses() if licenses else {},
             )
-            self._use_read_s, self._users, self._has_licenses = now_s, frozenset(users), licenses
+            self._use_read_s, self._has_licenses = now_s, licenses
+            self._users, self._holders = frozenset(users), frozenset(holders)
         return self._limits
 
     def _read_reservations(self) -> None:
