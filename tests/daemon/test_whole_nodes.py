@@ -1,0 +1,53 @@
+"""Jobs that get all CPUs or memory of their nodes, and whose requests show one CPU and its memory."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.decisions import Snapshot, decide
+from rlallocd.slurm import PartitionRecord, RequestFields
+from rlallocd.submissions.candidates import Candidate
+from rlallocd.submissions.job_tag import read_tag
+
+from .slurm_in_memory import NODE
+from .test_redecision_rules import pending_job
+from .test_request_sizes_and_tags import ENFORCE, TAG
+
+
+@pytest.fixture
+def agent() -> Iterator[AgentClient]:
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    yield agent
+    agent.close()
+
+
+@pytest.mark.parametrize(
+    ("unset", "exclusive", "partition", "memory", "skipped"),
+    [
+        ("cpus+mem", True, False, {"mem_mib_per_cpu": 3000}, True),
+        ("cpus", True, False, {"mem_mib_per_node": 3000}, True),
+        ("mem", True, False, {"mem_mib_per_cpu": 3000}, True),
+        ("", True, False, {"mem_mib_per_cpu": 3000}, True),
+        ("", True, False, {"mem_mib_per_node": 3000}, False),
+        ("cpus", True, False, {"mem_mib_per_node": 3000, "cpus_per_gpu": 2}, False),
+        ("cpus+mem", False, True, {"mem_mib_per_cpu": 3000}, True),
+        ("cpus", False, True, {"mem_mib_per_node": 3000}, False),
+        ("cpus+mem", False, False, {"mem_mib_per_cpu": 3000}, False),
+    ],
+)
+def test_a_job_gets_no_part_of_a_node_that_its_request_does_not_show(
+    agent: AgentClient, unset: str, memory: dict[str, Any], *, exclusive: bool, partition: bool, skipped: bool
+) -> None:
+    """Seen on 22.05: ``--exclusive --gres=gpu:4`` has 40 CPUs at its start; resized to 2 GPUs, it had one."""
+    fields = RequestFields(min_cpus=1, min_nodes=1, gpus_per_node=8, **memory)
+    job = pending_job(
+        7, begin_s=2000, tasks=1, fields=fields, is_exclusive=exclusive, admin_comment=f"{TAG};unset={unset}"
+    )
+    tag = read_tag(job.admin_comment)
+    assert tag is not None
+    gpu = PartitionRecord(name="gpu", max_time_s=None, max_nodes=None, whole_nodes=partition)
+    snapshot = Snapshot(1900.0, (job,), (NODE,), {"gpu": gpu}, None)
+    ((_, decision),) = decide([Candidate(job, tag, "enforce")], snapshot, ENFORCE, agent)
+    assert (decision.skip_code == "whole-nodes") is skipped
