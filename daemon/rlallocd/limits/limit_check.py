@@ -71,6 +71,9 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
         yield "the site's limits could not be read"
         return
     yield from site.node_pools.unfit(job, change.allocation)
+    if job.required_nodes and change.allocation.nodes < change.request.nodes:
+        # The update would clear the list: Slurm refuses more names than nodes.
+        yield f"it names nodes ({job.required_nodes}), and with fewer of them it could run on any"
     if (why := site.open_nodes.why_not(job, change.allocation)) and not site.open_nodes.why_not(job, change.request):
         yield why
     for name in job.partition.split(","):

@@ -68,6 +68,14 @@ def test_a_job_of_several_partitions_must_be_within_all() -> None:
     assert "MaxNodes of partition short" in _obstacle(wider, job=several)
 
 
+def test_a_job_that_names_its_nodes_gets_no_fewer() -> None:
+    """The update to fewer would clear the list, and the job could run where its data is not."""
+    named = msgspec.structs.replace(JOB, required_nodes="n[1-2]")
+    fewer_nodes, fewer_cpus = msgspec.structs.replace(SIZE, nodes=1), msgspec.structs.replace(SIZE, cpus_per_task=1)
+    assert "n[1-2]" in _obstacle(fewer_nodes, job=named)
+    assert _obstacle(fewer_cpus, job=named) == _obstacle(fewer_nodes) == ""
+
+
 @pytest.mark.parametrize(
     ("start_s", "node", "wait_s", "stands"),
     [
