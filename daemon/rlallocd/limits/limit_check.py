@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import Allocation
+from rlallocd.cluster.node_demands import open_to
 from rlallocd.cluster.node_pools import NodePools, free_parts
 from rlallocd.cluster.open_nodes import OpenNodes
 from rlallocd.limits.account_limits import NO_CLAIMS, Claims, account_obstacles
@@ -83,7 +84,9 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
             return
         yield from partition_obstacles(change, job, partition, site.memory_limits)
         if change.lengthens and site.limits.reservations:
-            nodes = frozenset(node.name for node in site.nodes if name in node.partitions)
+            reserved = frozenset[str]().union(*(each.nodes for each in site.limits.reservations))
+            usable = open_to(job, [each for each in site.nodes if each.name in reserved and name in each.partitions])
+            nodes = frozenset(node.name for node in usable)
             yield from reservation_obstacles(change, nodes, site.limits.reservations, site.now_s, wait_s)
         if site.limits.enforced:
             binding = binding_of(job, name, partition.qos, site.limits)

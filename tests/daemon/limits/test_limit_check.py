@@ -94,6 +94,13 @@ def test_a_job_is_not_lengthened_into_a_reservation(start_s: int, node: str, wai
     assert _obstacle(msgspec.structs.replace(SIZE, cpus_per_task=8), site, wait_s=wait_s) == ""
 
 
+def test_a_reservation_of_nodes_that_a_job_cannot_use_does_not_stand_against_a_longer_limit() -> None:
+    maintenance = ReservationRecord(name="maint", nodes=frozenset({"n1"}), start_s=1000 + 600, end_s=5000)
+    site = msgspec.structs.replace(SITE, limits=SiteLimits(enforced=False, reservations=(maintenance,)))
+    assert "maint" in _obstacle(LONGER, site)
+    assert _obstacle(LONGER, site, msgspec.structs.replace(JOB, excluded_nodes="n1")) == ""
+
+
 @pytest.mark.parametrize(
     ("asked", "stands"),
     [
