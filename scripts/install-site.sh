@@ -276,12 +276,12 @@ print_what_remains() {
     cat <<TEXT
 
 What you have to do:
-  1. In $slurm_conf_dir/slurm.conf, on all nodes:
+  1. Let the daemon change jobs: sacctmgr -i add user rlallocd account=root adminlevel=Admin
+     (without slurmdbd: docs/admin/install.md, "The daemon's user")
+     In $slurm_conf_dir/slurm.conf, on all nodes:
          AccountingStorageTRES=gres/gpu
          JobSubmitPlugins=lua
      Then: systemctl restart slurmctld
-     Let the daemon change jobs: sacctmgr -i add user rlallocd account=root adminlevel=Admin
-     (without slurmdbd: docs/admin/install.md, "The daemon's user")
   2. In $CONFIGURATION/rlalloc.yaml: which partitions and jobs, and the mode (shadow touches nothing). Check it:
          rlalloc config check
   3. Start: systemctl enable --now rlalloc-agent rlallocd

@@ -120,6 +120,14 @@ def test_each_fault_of_a_site_is_found(changes: dict[str, object], what: str, le
     assert bool(found.remedy) == (level != "OK")
 
 
+def test_a_slurmctld_that_missed_the_admin_level_is_to_be_restarted() -> None:
+    """A slurmctld that starts while sacctmgr adds the user never hears of it, nor of later changes of the level."""
+    found = of(
+        slurm_findings(ENFORCING, msgspec.structs.replace(SITE, admin_level="none"), OURS, NOW_S), "AdminLevel"
+    )
+    assert "systemctl restart slurmctld" in found.remedy
+
+
 @pytest.mark.parametrize(
     ("storage", "first"), [("slurmdbd", "add AccountingStorageTRES"), ("none", "set up slurmdbd")]
 )

@@ -159,8 +159,9 @@ def _admin_level(config: Config, site: SiteSettings) -> Finding:
         "FAIL" if enforces(config) else "WARN",
         what,
         f"slurmctld does not let {user} change jobs",
-        f"sacctmgr add user {user} account=root adminlevel=Admin (if the user exists: "
-        f"sacctmgr modify user {user} set adminlevel=Admin); without slurmdbd: docs/admin/install.md",
+        f"sacctmgr -i add user {user} account=root adminlevel=Admin (if the user exists: "
+        f"sacctmgr -i modify user {user} set adminlevel=Admin); if that does not help, slurmctld missed it: "
+        "systemctl restart slurmctld; without slurmdbd: docs/admin/install.md",
     )
 
 
