@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from rlalloc.config import load_config
+from rlalloc.config import ConfigError, load_config
 from rlalloc.errors import RlallocError
 from rlalloc.site_switch import SiteSwitch, SwitchError, write_switch
 from rlalloc.system.run_as_owner import login_name
@@ -23,7 +23,10 @@ _NEVER_HERE: Final = (
 def switch_site(path: Path, reason: str, *, off: bool) -> str:
     """Switch rlalloc off or on for the whole site, and say what was done. Raises ConfigError or RlallocError."""
     why, who = " ".join(reason.split())[:200], login_name()
-    runtime_directory = load_config(path).runtime_directory if may_read(path) else daemon_directory()
+    try:
+        runtime_directory = load_config(path).runtime_directory if may_read(path) else daemon_directory()
+    except ConfigError:  # a running rlallocd has the file as it was before
+        runtime_directory = daemon_directory()
     try:
         answer = ask_daemon(runtime_directory, AskSwitch(off, why, who[:64]))
     except DaemonAway as err:

@@ -92,6 +92,7 @@ def test_a_key_that_cannot_be_used_is_told(config: Config, content: str | None, 
     config.store.key_file.chmod(mode)
     found = told(config)
     assert (found.level, why in found.found) == ("FAIL", True)
+    assert f"chown {ME} {config.store.key_file}; chmod 600 {config.store.key_file}" in found.remedy
 
 
 def test_a_journal_that_cannot_be_read_is_told(config: Config) -> None:

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from rlalloc.config import Config, PolicySection, StoreSection, config_as_yaml, parse_config
+from rlalloc.config import Config, ConfigError, PolicySection, StoreSection, config_as_yaml, parse_config
 from rlalloc.store import Store
 from rlalloc.user_messages import (
     MOST_JOBS_ASKED,
@@ -42,6 +42,7 @@ from rlalloc.user_messages import (
 )
 from rlalloc_cli.own_jobs import state_for_me
 from rlalloc_cli.status import print_daemon_status
+from rlalloc_cli.switch_command import switch_site
 from rlallocd.process.daemon_state import StateFile
 from rlallocd.process.switched_off import SiteSwitchInUse
 from rlallocd.transactions.left_alone import OffRequests
@@ -209,6 +210,23 @@ def test_only_root_and_slurm_user_switch_the_site_off(folder: Path, monkeypatch:
         assert "rlallocd is busy" in ask_as(pwd.getpwnam("nobody").pw_uid)
     assert switch.look()
     assert switch.reason == f"switched off by nobody (uid {pwd.getpwnam('nobody').pw_uid}) because: why"
+
+
+def test_a_running_daemon_is_switched_off_with_a_wrong_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file was changed since the daemon read it; without a daemon, the command says what is wrong with it."""
+    monkeypatch.setattr(user_service, "_OFF_WITHIN_S", 0.01)
+    monkeypatch.setenv("RLALLOC_RUNTIME_DIRECTORY", str(folder))
+    directory, path = folder / "policies", folder / "rlalloc.yaml"
+    path.write_text("grace: 60\n")
+    service = UserService(
+        Config(runtime_directory=folder, policy=PolicySection(directory=directory)),
+        switch=SiteSwitchInUse(directory, "nobody"),
+    )
+    with closing(service):
+        assert "switched off for the whole site" in switch_site(path, "a typo", off=True)
+        assert (directory / "switch.json").exists()
+    with pytest.raises(ConfigError, match="unknown key"):
+        switch_site(path, "a typo", off=True)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff" * 10, b"\x91" * 3000, b"x" * (MOST_QUESTION_BYTES + 1)])

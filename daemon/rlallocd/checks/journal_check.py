@@ -31,7 +31,9 @@ def journal_findings(config: Config, daemon: str) -> list[Finding]:
     try:
         key = JournalKey(config.store.key_file, owner)
     except StoreError as err:
-        return [failure(_WHAT, f"rlallocd will not start: {err}", f"chown {daemon} and chmod 600 it; or {_PAGE}")]
+        path = config.store.key_file
+        rights = f"if its owner or mode is wrong: chown {daemon} {path}; chmod 600 {path}"
+        return [failure(_WHAT, f"rlallocd will not start: {err}", f"{rights}; if it is damaged: {_PAGE}")]
     try:
         store = Store(config.store.url, read_only=True, skip_unreadable=True, seal=key.seal)
     except StoreError:
