@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from rlalloc.config import ConfigError, load_config
-from rlalloc.errors import RlallocError
+from rlalloc.config import load_config
+from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.site_switch import SiteSwitch, SwitchError, write_switch
 from rlalloc.system.run_as_owner import login_name
 from rlalloc.user_messages import AskSwitch, DaemonAway, Done, ask_daemon

@@ -19,7 +19,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from rlalloc.config import Config, ConfigError, PolicySection, StoreSection, config_as_yaml, parse_config
+from rlalloc.config import Config, PolicySection, StoreSection, config_as_yaml, parse_config
+from rlalloc.errors import ConfigError
 from rlalloc.store import Store
 from rlalloc.user_messages import (
     MOST_JOBS_ASKED,
