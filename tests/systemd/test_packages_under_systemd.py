@@ -221,7 +221,7 @@ def test_a_removal_that_fails_leaves_everything_running(site: Container, jobs: t
 def test_an_upgrade_restarts_what_ran_and_says_so(site: Container, jobs: tuple[int, int]) -> None:
     this = version(site)
     site.run("sh", "-c", "echo '# ours' >>/etc/rlalloc/rlalloc.yaml")
-    follow(site, steps("upgrade.md", "Upgrade", "store.sqlite"))
+    follow(site, steps("upgrade.md", "Back up the store", "cp -a"))
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
     said = follow(site, steps("upgrade.md", "Upgrade", "apt-get"), NEXT_PACKAGES)
     restarted(said, site)

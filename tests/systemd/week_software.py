@@ -55,7 +55,7 @@ class FromPackages:
 
     def upgrade(self, container: Container) -> str:
         """The same with the next version's, after a copy of the store."""
-        follow(container, steps("upgrade.md", "Upgrade", "store.sqlite"))
+        follow(container, steps("upgrade.md", "Back up the store", "cp -a"))
         return _told(follow(container, steps("upgrade.md", "Upgrade", "apt-get"), NEXT_PACKAGES))
 
     def downgrade(self, container: Container) -> str:
