@@ -15,6 +15,9 @@ SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNo
 """Fields that rlalloc changes. One that its user has set since the last decision stays; one that was set before was
 part of the request."""
 _RECORDED_AS: Final = {"CPUsPerTask": "CPUs/Task"}
+_OF_OTHER_LIMITS: Final = frozenset({"Account", "Partition", "QOS"})
+"""rlalloc.lua refuses these to users for a resized job, in the words below (docs/explanation/limits.md)."""
+_LIMITS: Final = "Job violates accounting/QOS policy"
 _PASSES: Final = frozenset({"StartTime"})
 """Fields whose value is a moment, and not the same on two sites."""
 
@@ -51,10 +54,19 @@ def problems_of_events(planned: Submission, twin: TwinJob, job: TwinJob) -> Iter
         if before is None or after is None:
             continue
         what = f"{event.doing} {' '.join(event.words)}".strip()
+        if _is_a_refused_move(event, after, job):
+            continue
         if (before.status == 0) != (after.status == 0):
             yield f"{what}: {after.said or 'accepted'!r}, without rlalloc {before.said or 'accepted'!r}"
         elif before.status == 0 and "PENDING" in _kinds(after, job):
             yield from _lost(event, after, twin, job, what)
+
+
+def _is_a_refused_move(event: UserEvent, done: Happened, job: TwinJob) -> bool:
+    """Whether the event would have moved a job to other limits that rlalloc had resized, as documented."""
+    resized = any(update.at_s <= done.at_s for each in job.decisions for update in each.updates)
+    moves = any(word.partition("=")[0] in _OF_OTHER_LIMITS for word in event.words)
+    return resized and moves and done.status != 0 and _LIMITS in done.said
 
 
 def set_by_user(planned: Submission | None, job: TwinJob) -> frozenset[str]:

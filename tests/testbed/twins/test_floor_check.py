@@ -276,6 +276,23 @@ def test_nodes_that_a_user_named_for_a_job_that_had_just_started_are_not_compare
     assert "Invalid node name" in texts(floor(waiting, without, NODES_NAMED))[0]
 
 
+MOVED = msgspec.structs.replace(
+    PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("Partition=fast",)),)),)
+)
+NOT_ALLOWED = Happened(
+    ("PENDING Priority",), 1, "Job violates accounting/QOS policy (job submit limit, …) for job 21", 12.5
+)
+
+
+def test_a_resized_job_may_not_move_to_other_limits() -> None:
+    without = job_without(events={0: Happened(("PENDING Priority",), 0, "", 12.5)})
+    assert texts(floor(job_with(events={0: NOT_ALLOWED}), without, MOVED)) == []
+    untouched = job_with(REQUEST, events={0: NOT_ALLOWED}, decisions=())
+    assert "Partition=fast: 'Job violates" in texts(floor(untouched, without, MOVED))[0]
+    other = msgspec.structs.replace(NOT_ALLOWED, said="Invalid partition name specified")
+    assert "Invalid partition" in texts(floor(job_with(events={0: other}), without, MOVED))[0]
+
+
 MORE_NODES = msgspec.structs.replace(
     PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("NumNodes=2",)),)),)
 )
