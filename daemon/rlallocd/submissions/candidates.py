@@ -165,7 +165,7 @@ def job_view(
     """
     job = candidate.job
     _require_named(job, candidate.tag, views.gpu_defaults_for(job))
-    _require_a_part(job, candidate.tag, views.has_its_nodes_alone(job))
+    _require_shared_nodes(job, in_whole_nodes=views.has_its_nodes_alone(job))
     site, most = rule.bounds, int(cluster.totals[0])
     if not cluster.device.whole:
         # Slices and shards are of one node, and only their user knows what another number of them means.
@@ -212,15 +212,14 @@ def _require_named(job: JobRecord, tag: Tag, defaults: Sequence[GpuDefaults]) ->
     raise Skipped(f"{FORMS_SKIPPED['gpu-defaults']}: {values}; it runs as submitted", "gpu-defaults")
 
 
-def _require_a_part(job: JobRecord, tag: Tag, has_its_nodes_alone: bool) -> None:  # noqa: FBT001
-    """Raise Skipped if a job has all CPUs of its nodes, or memory for each of them, and its request shows less.
+def _require_shared_nodes(job: JobRecord, *, in_whole_nodes: bool) -> None:
+    """Raise Skipped for a job with --exclusive, which gets all CPUs and GPUs of its nodes, whatever it asks for.
 
-    A decided size would be a part of a request that its user never meant: of one CPU and its memory, where the job
-    gets 40 and theirs.
+    No update makes it smaller but one that takes --exclusive away, and from 24.11 on scontrol cannot give that back.
+    Where its partition gives whole nodes (``in_whole_nodes``), only memory by CPU is in the way: the job has it for
+    each CPU of its nodes, and its request shows less.
     """
-    all_cpus = job.is_exclusive and "cpus" in tag.left_to_defaults and not job.fields.cpus_per_gpu
-    by_cpu = (job.is_exclusive or has_its_nodes_alone) and bool(job.fields.mem_mib_per_cpu)
-    if all_cpus or by_cpu:
+    if bool(job.fields.mem_mib_per_cpu) if in_whole_nodes else job.is_exclusive:
         raise Skipped(f"{FORMS_SKIPPED['whole-nodes']}; it runs as submitted", "whole-nodes")
 
 
