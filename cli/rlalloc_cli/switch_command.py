@@ -25,7 +25,7 @@ def switch_site(path: Path, reason: str, *, off: bool) -> str:
     why, who = " ".join(reason.split())[:200], login_name()
     try:
         runtime_directory = load_config(path).runtime_directory if may_read(path) else daemon_directory()
-    except ConfigError:  # a running rlallocd has the file as it was before
+    except ConfigError:  # a running rlallocd still uses the file as it was before
         runtime_directory = daemon_directory()
     try:
         answer = ask_daemon(runtime_directory, AskSwitch(off, why, who[:64]))

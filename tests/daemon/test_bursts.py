@@ -174,7 +174,7 @@ def test_a_scontrol_that_dies_over_one_update_holds_that_job_alone(queue: list[J
 
 
 def test_an_update_without_an_answer_may_be_carried_out_later(queue: list[JobRecord], store: Store) -> None:
-    """By a slurmctld that hangs for a while: right after it answers again, the job still reads as submitted."""
+    """A slurmctld hangs for a while: right after it answers again, the job still reads as submitted."""
 
     def hangs(command: str) -> None:
         if command == "scontrol update" and slurm.calls[command] == 3:

@@ -30,7 +30,7 @@ ENOUGH: Final = 10
 """A group of so many like jobs counts before nearer groups of fewer."""
 OUTCOMES: Final = 1000
 _MORE_BEYOND: Final = 5 / 3
-"""So many times ``exceeded`` of the last jobs that would have got a large margin may go beyond it."""
+"""Of the last jobs that would have got a large margin, this many times ``exceeded`` may go beyond it."""
 _FEWEST: Final = 20
 """So many past jobs are needed to count a risk. As many are added to those seen, _PRIOR of them beyond the margin."""
 _PRIOR: Final = 0.5
@@ -42,7 +42,7 @@ Cell = tuple[int, int]
 
 
 class LargeMargin:
-    """The counted risks, and whether the last jobs went beyond; at most 5/3 of the part ``exceeded`` may.
+    """The counted risks, and whether the last jobs went beyond; at most 5/3 times the part ``exceeded`` may.
 
     ``least`` is the least margin (0.1: a tenth). All amounts of a call are in the same unit.
     """

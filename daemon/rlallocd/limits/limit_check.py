@@ -73,8 +73,8 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
         return
     yield from site.node_pools.unfit(job, change.allocation)
     if job.required_nodes and change.allocation.nodes < change.request.nodes:
-        # The update would clear the list: Slurm refuses more names than nodes.
-        yield f"it names nodes ({job.required_nodes}), and with fewer of them it could run on any"
+        # The update would clear the list, because Slurm refuses a list of more nodes than the job has.
+        yield f"it names nodes ({job.required_nodes}), and with fewer nodes it could run on any nodes"
     if (why := site.open_nodes.why_not(job, change.allocation)) and not site.open_nodes.why_not(job, change.request):
         yield why
     for name in job.partition.split(","):

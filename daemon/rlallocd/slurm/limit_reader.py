@@ -22,7 +22,10 @@ _USE_FOR_S: Final = 5.0
 
 
 class Holder(NamedTuple):
-    """What slurmctld counts a job under. Of a QOS, it tells only what those hold that have submitted jobs there."""
+    """What slurmctld counts a job under.
+
+    For a QOS, slurmctld reports what a user or account holds only once it has submitted a job there.
+    """
 
     user: str
     account: str
@@ -64,7 +67,7 @@ class LimitReader:
     ) -> SiteLimits:
         """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
 
-        They are read at once where some of ``holders`` are new: slurmctld may not have told what these hold before.
+        They are read at once if some of ``holders`` are new: slurmctld may not have reported before what these hold.
         Where nothing enforces them (``enforced`` is false), only reservations are read and, with ``qos_preempt``,
         which QOS preempts which. With ``licenses`` these are read, too; they are None where only that fails. Raises
         SlurmError.

@@ -209,7 +209,8 @@ class Applier:
                         self._leave([(application, candidate)], latest, obstacle)
                         continue
                     plan = update_for(application, candidate.job, plans.get(application.decision_id))
-                    # The query that NumNodes causes shows that slurmctld is there. So does an answer just before.
+                    # With NumNodes, scontrol sends a query first, which shows that slurmctld answers.
+                    # An answer just before shows the same.
                     try:
                         answer = self._updates.update(without_same_nodes(plan, job) if has_answered else plan)
                     except SlurmUnavailable:

@@ -50,7 +50,7 @@ def test_no_margin_is_below_the_least() -> None:
 
 
 def test_no_job_gets_it_while_too_many_would_have_gone_beyond() -> None:
-    """A swarm of jobs uses 30 times as much as any before it; then all is as it was.
+    """Some jobs use 30 times as much as any job before; the later jobs use as much as the earlier ones.
 
     Of 1,000 jobs, 15 may have gone beyond it: 5/3 of 1%, counted as if one more had.
     """

@@ -19,7 +19,7 @@ TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=0"
 
 
 class Site(Commands):
-    """A site that tells what a user holds in a QOS from the first job on that the user submits there."""
+    """A site that reports what a user holds in a QOS only after the user's first job there."""
 
     def __init__(self) -> None:
         super().__init__(timeout_s=1)
