@@ -278,7 +278,7 @@ print_what_remains() {
 What you have to do:
   1. Let the daemon change jobs: sacctmgr -i add user rlallocd account=root adminlevel=Admin
      (without slurmdbd: docs/admin/install.md, "The daemon's user")
-     In $slurm_conf_dir/slurm.conf, on all nodes:
+     Then in $slurm_conf_dir/slurm.conf, on all nodes:
          AccountingStorageTRES=gres/gpu
          JobSubmitPlugins=lua
      Then: systemctl restart slurmctld

@@ -216,7 +216,7 @@ def _require_shared_nodes(job: JobRecord, *, in_whole_nodes: bool) -> None:
     """Raise Skipped for a job with --exclusive, which gets all CPUs and GPUs of its nodes, whatever it asks for.
 
     No update makes it smaller but one that takes --exclusive away, and from 24.11 on scontrol cannot give that back.
-    Where its partition gives whole nodes (``in_whole_nodes``), only memory by CPU is in the way: the job has it for
+    Where its partition gives whole nodes (``in_whole_nodes``), only memory per CPU is in the way: the job has it for
     each CPU of its nodes, and its request shows less.
     """
     if bool(job.fields.mem_mib_per_cpu) if in_whole_nodes else job.is_exclusive:

@@ -108,7 +108,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "gpu-defaults": "a job whose CPUs or memory follow from its GPUs (DefCpuPerGPU, DefMemPerGPU)",
     "cpus-per-gpu": "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an "
     "update to one CPU per task, Slurm would use that default",
-    "whole-nodes": "a job with --exclusive, or with memory by CPU where the partition gives whole nodes",
+    "whole-nodes": "a job with --exclusive, or with memory per CPU where the partition gives whole nodes",
     "uneven": "a job whose nodes or tasks are not alike",
     "constraint": "a job whose constraint counts or groups features, as in 'a*2' or '[a|b]'",
     "off": "a job that was to be left alone (rlalloc off)",

@@ -34,8 +34,8 @@ def without_empty_memory(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
 def without_same_nodes(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
     """The same update without NumNodes, where ``job``, as it was read last, has exactly as many nodes.
 
-    Before an update with NumNodes, scontrol asks slurmctld about the job, which takes longer than the update. The
-    tasks of an array keep it: Slurm refuses it once they are no longer one job.
+    Before an update with NumNodes, scontrol asks slurmctld about the job, which takes longer than the update. For an
+    array, it stays: once some tasks have job ids of their own, Slurm refuses NumNodes, but would carry out the rest.
     """
     asked = job.fields
     same = ("NumNodes", f"{asked.min_nodes}-{asked.max_nodes}") in plan.fields
