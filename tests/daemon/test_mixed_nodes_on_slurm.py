@@ -79,7 +79,7 @@ PARTICULAR = (
     ("gpus=4-8", "-N2", "--gpus-per-node=4", "-w", "n[2-3]", "-c8", "--mem=8G"),
     ("gpus=8", "-N1", "--gpus-per-node=4", "-w", "n2", "-c8", "--mem=8G"),
 )
-"""Words of a script, then options. No job may use n1, but for the fifth where an update clears its list of nodes."""
+"""Words of a script, then options. No job may use n1. The fifth names its nodes, so it gets no fewer."""
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def answered_with_share(installation: Installation, share: float) -> Iterator[No
 @pytest.mark.parametrize(
     ("share", "expected"),
     [
-        (0.0, [(1, 1), (2, 4), (1, 1), (1, 1), (1, 4), None]),
+        (0.0, [(1, 1), (2, 4), (1, 1), (1, 1), None, None]),
         (1.0, [(2, 4), (4, 4), (1, 4), (2, 4), (2, 4), None]),
     ],
     ids=["fewest", "most"],
@@ -114,6 +114,7 @@ def test_no_job_gets_a_size_that_no_node_for_it_has(
         decisions = [mixed.decision(job_id) for job_id in job_ids]
     sizes = [decision.allocation for decision in decisions]
     assert [size and (size.nodes, size.gpus_per_node) for size in sizes] == expected
+    assert sizes[4] or "it names nodes (n[2-3])" in decisions[4].reason
     assert "there is no node for it with 1 node x 8 GPUs" in decisions[-1].reason
     mixed.site.wait_for_states(job_ids, ENDED)
     for job_id, size in zip(job_ids, sizes, strict=True):
