@@ -15,7 +15,7 @@ import resource
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, cast
@@ -137,9 +137,9 @@ class ReplayedSlurm:
         """One of all nodes, and one of each type."""
         return {name: PartitionRecord(name=name, max_time_s=None, max_nodes=None) for name in ("gpu", *TYPES)}
 
-    def limits(self, users: Sequence[str], holders: Collection[Holder], *, licenses: bool = False) -> SiteLimits:
+    def limits(self, holders: Set[Holder], *, licenses: bool = False) -> SiteLimits:
         """There are none."""
-        del users, holders, licenses
+        del holders, licenses
         return SiteLimits(enforced=False)
 
     def update(self, plan: UpdatePlan) -> None:

@@ -85,15 +85,14 @@ class SlurmReadings:
             if (job.pending or (job.running and (job.job_id, job.submitted_s) not in decided))
             and read_tag(job.admin_comment)
         ]
-        users = {job.user for job in ours}
-        if not users:
+        if not ours:
             return None
         if any(job.pending and job.reason in _OF_RESERVED_NODES for job in ours):
             self._slurm.forget_reservations(older_than_s=_RESERVATIONS_IN_THE_WAY_FOR_S)
         try:
             licenses = any(job.pending and job.licenses for job in ours)
             holders = {Holder(job.user, job.account, job.qos, job.partition) for job in ours}
-            limits = self._read(lambda: self._slurm.limits(sorted(users), holders, licenses=licenses))
+            limits = self._read(lambda: self._slurm.limits(holders, licenses=licenses))
         except SlurmError as err:
             self._counters["limits_unread"] += 1
             _log.warning("cannot read limits, jobs run as submitted: %s", err)

@@ -1,7 +1,7 @@
 """A Slurm of a few lines, for faults and bursts that a real one cannot be made to have; it carries out no update."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
@@ -84,9 +84,7 @@ class SlurmInMemory:
         self._call("scontrol show")
         return {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
 
-    def limits(
-        self, _users: Sequence[str], holders: Collection[Holder] = (), *, licenses: bool = False
-    ) -> SiteLimits:
+    def limits(self, holders: Set[Holder], *, licenses: bool = False) -> SiteLimits:
         del holders, licenses
         return SiteLimits(enforced=False)
 

@@ -14,7 +14,7 @@ from rlalloc.view import ClusterView
 from rlalloc_testbed import USER, Installation, install, start_site
 from rlallocd.decisions.decisions import Snapshot
 from rlallocd.knowledge.known_run_times import KnownRunTime, KnownRunTimes
-from rlallocd.slurm import SchedulingRules, Slurm, connect
+from rlallocd.slurm import Holder, SchedulingRules, Slurm, connect
 from rlallocd.submissions.request_sizes import size_of
 from slurm_testbed import NodeKind, Site, wait_until
 from slurm_testbed.specification import Gres, Partition
@@ -120,7 +120,7 @@ def snapshot(slurm: Slurm) -> Snapshot:
         jobs=slurm.jobs(),
         nodes=slurm.nodes(),
         partitions=slurm.partitions(),
-        limits=slurm.limits([USER, OTHER], licenses=True),
+        limits=slurm.limits({Holder(user, "", "", "") for user in (USER, OTHER)}, licenses=True),
         scheduling=slurm.config.scheduling,
     )
 

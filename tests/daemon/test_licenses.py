@@ -13,7 +13,7 @@ from rlallocd.cluster.queue_order import QueueOrder
 from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.knowledge.known_run_times import LIMITS_ONLY
-from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, SiteLimits
+from rlallocd.slurm import Holder, JobRecord, LicenseRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.license_text import license_counts, read_licenses
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.slurm_commands import Commands
@@ -193,10 +193,13 @@ class Site(Commands):
         return self.licenses if words[2] == "licenses" else ""
 
 
+ALICE = Holder("alice", "llm", "normal", "gpu")
+
+
 def test_licences_are_read_for_jobs_that_ask_for_some_and_kept_for_some_seconds() -> None:
     site = Site()
     reader = LimitReader(site)
-    found = [reader.read(["alice"], enforced=False, licenses=asked).licenses for asked in (False, True, True, False)]
+    found = [reader.read({ALICE}, enforced=False, licenses=asked).licenses for asked in (False, True, True, False)]
     assert site.asked == ["reservation", "licenses"]
     assert found == [{}, *[{"solver": LicenseRecord(total=3, used=1)}] * 3]
 
@@ -210,7 +213,7 @@ def test_licences_that_cannot_be_read_leave_the_other_limits_and_are_told_once(
         for said in ("LicenseName=solver Total=many\n", "LicenseName=solver Total=none\n", readable):
             site.licenses = said
             reader.forget()
-            found = reader.read(["alice"], enforced=False, licenses=True)
+            found = reader.read({ALICE}, enforced=False, licenses=True)
             assert (found.licenses is None) == (said != readable)
     assert [line.partition(",")[0] for line in caplog.messages] == ["cannot read licences", "licences are read again"]
 

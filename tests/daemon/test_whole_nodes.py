@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from rlallocd.decisions.agent_client import AgentClient
@@ -50,3 +51,18 @@ def test_a_job_that_asked_for_nodes_of_its_own_keeps_them(
     snapshot = Snapshot(1900.0, (job,), (NODE,), {"gpu": gpu}, None)
     ((_, decision),) = decide([Candidate(job, tag, "enforce")], snapshot, ENFORCE, agent)
     assert (decision.skip_code == "whole-nodes") is skipped
+
+
+def test_an_exclusive_job_that_may_also_run_where_jobs_share_nodes_keeps_its_request(agent: AgentClient) -> None:
+    fields = RequestFields(min_cpus=1, min_nodes=1, gpus_per_node=8, mem_mib_per_node=3000)
+    job = pending_job(7, begin_s=2000, partition="whole,gpu", fields=fields, is_exclusive=True, admin_comment=TAG)
+    tag = read_tag(job.admin_comment)
+    assert tag is not None
+    partitions = {
+        name: PartitionRecord(name=name, max_time_s=None, max_nodes=None, whole_nodes=name == "whole")
+        for name in ("whole", "gpu")
+    }
+    node = msgspec.structs.replace(NODE, partitions=("whole", "gpu"))
+    snapshot = Snapshot(1900.0, (job,), (node,), partitions, None)
+    ((_, decision),) = decide([Candidate(job, tag, "enforce")], snapshot, ENFORCE, agent)
+    assert decision.skip_code == "whole-nodes"

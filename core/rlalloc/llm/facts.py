@@ -36,8 +36,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     ``precision`` names the arithmetic: fp32, 16-bit (mixed), pure-16-bit. ``dtype`` is what the weights are loaded
     in: fp32 or 16-bit. ``weights`` is a key of BYTES_PER_WEIGHT for a quantised model. ``origin`` says for each fact
-    where it was found: the script or a file's name. ``other_models``: the script names further
-    models, such as a teacher.
+    where it was found: the script or a file's name. ``other_models``: the script names further models, such
+    as a teacher.
     """
 
     purpose: Purpose | None = None

@@ -101,8 +101,7 @@ def _surely_fits(facts: Facts, count: int, memory_gib: float | None, gpus_per_no
     """Whether a whole copy of the model fits, with what the script leaves open at its worst.
 
     The request may be enough only because the program shards, or because it divides its global batch among more GPUs:
-    on fewer, it may accumulate gradients. How much memory further models need, such as a teacher,
-    is not known.
+    on fewer, it may accumulate gradients. How much memory further models need, such as a teacher, is not known.
     """
     if memory_gib is None or facts.architecture is None or facts.other_models:
         return False

@@ -175,6 +175,11 @@ class ClusterViews:
         """Whether one of a job's partitions gives each job whole nodes, whatever it asks for."""
         return any(partition.whole_nodes for partition in self._partitions_of(job.partition))
 
+    def may_share_its_nodes(self, job: JobRecord) -> bool:
+        """Whether one of a job's partitions lets jobs share nodes, or none is known."""
+        partitions = self._partitions_of(job.partition)
+        return not partitions or not all(partition.whole_nodes for partition in partitions)
+
     def gpu_defaults_for(self, job: JobRecord) -> tuple[GpuDefaults, ...]:
         """What Slurm gives a job for each GPU by default: for each of its partitions, in the order of its request."""
         if job.partition not in self._gpu_defaults:

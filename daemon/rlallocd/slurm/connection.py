@@ -3,7 +3,7 @@
 import importlib
 import importlib.metadata
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final, ParamSpec
 
 from rlalloc.config import SlurmSection
@@ -135,11 +135,11 @@ class Slurm:
             self._take_up(config)
         return self._control.partitions()
 
-    def limits(self, users: Sequence[str], holders: Collection[Holder] = (), *, licenses: bool = False) -> SiteLimits:
-        """The limits of these users' associations, of all accounts and QOS, reservations and, if asked, licences."""
+    def limits(self, holders: Set[Holder], *, licenses: bool = False) -> SiteLimits:
+        """The limits of the holders' associations, of all accounts and QOS, reservations and, if asked, licences."""
         by_qos = self.config.scheduling.preempts_by == "qos"
         enforced = self.config.limits_enforced
-        return self._limits.read(users, holders, enforced=enforced, qos_preempt=by_qos, licenses=licenses)
+        return self._limits.read(holders, enforced=enforced, qos_preempt=by_qos, licenses=licenses)
 
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
         """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""

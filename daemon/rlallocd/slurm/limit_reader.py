@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Set
 from typing import Final, NamedTuple
 
 import msgspec
@@ -46,7 +46,6 @@ class LimitReader:
         self._settings_read_s = self._use_read_s = self._reservations_read_s = -_SETTINGS_FOR_S
         self._reservations: tuple[ReservationRecord, ...] = ()
         self._qos_text = ""
-        self._users: frozenset[str] = frozenset()
         self._holders: frozenset[Holder] = frozenset()
         self._has_licenses = False
         self._limits = SiteLimits(enforced=False)
@@ -58,16 +57,15 @@ class LimitReader:
 
     def read(
         self,
-        users: Sequence[str],
-        holders: Collection[Holder] = (),
+        holders: Set[Holder],
         *,
         enforced: bool,
         qos_preempt: bool = False,
         licenses: bool = False,
     ) -> SiteLimits:
-        """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
+        """The limits of the holders' users, of all accounts and of all QOS, with their use some seconds ago at most.
 
-        They are read at once if some of ``holders`` are new: slurmctld may not have reported before what these hold.
+        They are read at once if some holders are new: slurmctld may not have reported before what these hold.
         Where nothing enforces them (``enforced`` is false), only reservations are read and, with ``qos_preempt``,
         which QOS preempts which. With ``licenses`` these are read, too; they are None where only that fails. Raises
         SlurmError.
@@ -80,16 +78,15 @@ class LimitReader:
             self._read_qos()
             self._settings_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
         old = now_s - self._use_read_s >= _USE_FOR_S or (licenses and not self._has_licenses)
-        if old or not (self._users.issuperset(users) and self._holders.issuperset(holders)):
-            limits = self._read_use(users) if enforced else SiteLimits(enforced=False)
+        if old or not self._holders.issuperset(holders):
+            limits = self._read_use(holders) if enforced else SiteLimits(enforced=False)
             self._limits = msgspec.structs.replace(
                 limits,
                 reservations=self._reservations,
                 preempts=read_preempts(self._qos_text) if qos_preempt else {},
                 licenses=self._read_licenses() if licenses else {},
             )
-            self._use_read_s, self._has_licenses = now_s, licenses
-            self._users, self._holders = frozenset(users), frozenset(holders)
+            self._use_read_s, self._holders, self._has_licenses = now_s, frozenset(holders), licenses
         return self._limits
 
     def _read_reservations(self) -> None:
@@ -114,10 +111,10 @@ class LimitReader:
         self._licenses_fail = False
         return found
 
-    def _read_use(self, users: Sequence[str]) -> SiteLimits:
+    def _read_use(self, holders: Set[Holder]) -> SiteLimits:
         asked_s = time.time()
         # "users" leaves accounts' own associations in.
-        chosen = (f"users={','.join(sorted(set(users)))}",) if users else ()
+        chosen = (f"users={','.join(sorted({holder.user for holder in holders}))}",) if holders else ()
         text = self._commands.run("scontrol", "show", "assoc_mgr", "--oneliner", *chosen, "flags=assoc,qos")
         return SiteLimits(
             enforced=True,

@@ -12,7 +12,7 @@ import pytest
 
 from rlalloc.job import Allocation
 from rlallocd.limits import SiteView, obstacle
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import Holder, JobRecord
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
@@ -152,7 +152,7 @@ def _ours(site: Site) -> dict[tuple[str, Level], str]:
             now_s=0,
             nodes=JsonReader(commands, capabilities_of(config.slurm_version)).nodes(),
             partitions=control.partitions(),
-            limits=LimitReader(commands).read([USER], enforced=config.limits_enforced),
+            limits=LimitReader(commands).read({Holder(USER, "", "", "")}, enforced=config.limits_enforced),
         )
     return {
         each.key: obstacle(_job(each), each.kind.request, each.kind.sizes[each.level], view, wait_s=0)

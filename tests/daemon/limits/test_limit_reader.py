@@ -1,7 +1,7 @@
 """How often rlallocd reads limits and their use."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Set
 
 import msgspec
 
@@ -41,8 +41,8 @@ class SlurmWithLimits:
         self.calls: Counter[str] = Counter()
         self._reader = LimitReader(site)
 
-    def limits(self, users: Collection[str], holders: Collection[Holder], *, licenses: bool) -> SiteLimits:
-        return self._reader.read(sorted(users), holders, enforced=True, licenses=licenses)
+    def limits(self, holders: Set[Holder], *, licenses: bool) -> SiteLimits:
+        return self._reader.read(holders, enforced=True, licenses=licenses)
 
 
 def test_a_users_first_job_in_a_qos_has_its_limits_read_though_they_were_read_just_before() -> None:
