@@ -453,6 +453,7 @@ def test_a_cloud_node_that_is_powered_down_is_open_once_it_has_booted(
     site.wait_for_states([job_id], {"CONFIGURING"}, timeout_s=60)
     wait_until(lambda: {"NOT_RESPONDING", "POWERING_UP"} <= node_state(site, ASLEEP), what="it boots", timeout_s=60)
     assert free_gpus(seen_by(site, slurm, USER, *size)) == [0]
+    time.sleep(2)  # Slurm counts in whole seconds, and waits on for a node that has booted before it was asked to
     site.start_daemon(ASLEEP, "-b")
     site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
     assert sizing.output(job_id).count(",") == 3
