@@ -18,6 +18,7 @@ _RECORDED_AS: Final = {"CPUsPerTask": "CPUs/Task"}
 _OF_OTHER_LIMITS: Final = frozenset({"Account", "Partition", "QOS"})
 """rlalloc.lua refuses these to users for a resized job, in the words below (docs/explanation/limits.md)."""
 _LIMITS: Final = "Job violates accounting/QOS policy"
+_LETTING_GO_S: Final = 1.0
 _PASSES: Final = frozenset({"StartTime"})
 """Fields whose value is a moment, and not the same on two sites."""
 
@@ -69,17 +70,36 @@ def _is_a_refused_move(event: UserEvent, done: Happened, job: TwinJob) -> bool:
     return resized and moves and done.status != 0 and _LIMITS in done.said
 
 
+def has_refused_move(planned: Submission, job: TwinJob) -> bool:
+    """Whether rlalloc.lua refused to move the job, as documented: it stays in its partition."""
+    return any(_is_a_refused_move(planned.events[number], done, job) for number, done in job.events.items())
+
+
 def set_by_user(planned: Submission | None, job: TwinJob) -> frozenset[str]:
-    """Fields of its size that its user has set since rlalloc's last update of the job."""
+    """Fields of its size that its user has set since rlalloc's last update of the job.
+
+    The journal dates an update by when the job was let go, a moment after it was verified: a change that came in
+    between is there at the end.
+    """
     if planned is None:
         return frozenset()
     updated_s = max((update.at_s for each in job.decisions for update in each.updates), default=0.0)
     return frozenset(
-        word.partition("=")[0]
+        field
         for number, event in enumerate(planned.events)
-        if (done := job.events.get(number)) is not None and _had_effect(done) and done.at_s > updated_s
+        if (done := job.events.get(number)) is not None and _had_effect(done)
         for word in event.words
-        if word.partition("=")[0] in SIZES
+        if (field := word.partition("=")[0]) in SIZES
+        if done.at_s > updated_s or (done.at_s > updated_s - _LETTING_GO_S and _is_there(word, job))
+    )
+
+
+def _is_there(word: str, job: TwinJob) -> bool:
+    """Whether the job has at the end what the word set."""
+    field, _, value = word.partition("=")
+    return any(
+        re.split("[:=]", record.get(_RECORDED_AS.get(field, field), ""))[-1] == value.rpartition(":")[2]
+        for record in job.records
     )
 
 

@@ -1,5 +1,6 @@
 """Whether scripts and their steps saw what is documented, and srun launched what it had to."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -9,13 +10,14 @@ import msgspec
 from rlalloc_twins.environment_check import unexplained
 from rlalloc_twins.environment_differences import Whose
 from rlalloc_twins.environment_values import Changed, Outer, says_memory
-from rlalloc_twins.event_check import set_by_user
+from rlalloc_twins.event_check import has_refused_move, set_by_user
 from rlalloc_twins.size_check import given_to, is_left_to_slurm, last_begun
 from rlalloc_twins.twin_plan import Submission
 from rlalloc_twins.twin_record import Run, TwinJob
 
 _PARTITION: Final = "SLURM_JOB_PARTITION"
-"""In a step, all that the job named."""
+"""In a step on 22.05, all that the job named."""
+_PARTITIONS: Final = re.compile(r"--partition=\w+,")
 _TAG: Final = "rlalloc:v=1"
 _UNREAD: Final = ";words=too-long"
 """In the tag of a job whose script the plugin stopped reading, for example on a busy machine."""
@@ -49,7 +51,10 @@ def problems_of_runs(
         if last_begun(job) is None and is_left_to_slurm(planned) and name != _last_of_its_task(name, job):
             continue  # accounting has what the last run was given, perhaps on other nodes
         counts["environments compared"] += 1
-        yield from _problems(name, twin, job, outer, by_user)
+        runs: tuple[Run, ...] = (twin.runs[name], job.runs[name])
+        if _may_differ_in_partition(planned, job, runs):
+            runs = tuple(map(_without_partition, runs))
+        yield from _problems(name, runs, twin, job, outer, by_user)
 
 
 def _last_runs(job: TwinJob) -> set[str]:
@@ -57,8 +62,10 @@ def _last_runs(job: TwinJob) -> set[str]:
     return {_last_of_its_task(name, job) for name in job.runs}
 
 
-def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None, by_user: frozenset[str]) -> Iterator[str]:
-    before, after = _comparable(twin.runs[name], job.runs[name])
+def _problems(
+    name: str, runs: tuple[Run, ...], twin: TwinJob, job: TwinJob, outer: Outer | None, by_user: frozenset[str]
+) -> Iterator[str]:
+    before, after = runs
     task = f"_{name.partition('.')[0]}" if "" not in job.tasks else ""
     ended, twin_ended = job.tasks.get(task) or job.tasks.get("+0"), twin.tasks.get(task) or twin.tasks.get("+0")
     if ended is None or twin_ended is None:
@@ -95,25 +102,25 @@ def _last_of_its_task(name: str, job: TwinJob) -> str:
     return max(runs, key=lambda each: int(each.partition(".")[2]))
 
 
-def _comparable(*runs: Run) -> tuple[Run, ...]:
-    """Runs without the variable that says in which of several partitions each started, which the moment decides.
+def _may_differ_in_partition(planned: Submission | None, job: TwinJob, runs: tuple[Run, ...]) -> bool:
+    """Whether the moment decides in which of several partitions a job starts, or its move was refused as documented.
 
-    A step names them all; a run that was requeued early may have none.
+    A run that was requeued early may have no step.
     """
-    if not any("," in run.steps.get(0, run.batch).get(_PARTITION, "") for run in runs):
-        return runs
-    return tuple(
-        msgspec.structs.replace(
-            run,
-            batch=_without_partition(run.batch),
-            steps={number: _without_partition(step) for number, step in run.steps.items()},
-        )
-        for run in runs
-    )
+    if any("," in run.steps.get(0, run.batch).get(_PARTITION, "") for run in runs):
+        return True
+    if planned is None:
+        return False
+    several = _PARTITIONS.search(" ".join((*planned.options, *planned.lines)))
+    return several is not None or has_refused_move(planned, job)
 
 
-def _without_partition(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name != _PARTITION}
+def _without_partition(run: Run) -> Run:
+    def left(variables: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in variables.items() if name != _PARTITION}
+
+    steps = {number: left(step) for number, step in run.steps.items()}
+    return msgspec.structs.replace(run, batch=left(run.batch), steps=steps)
 
 
 def _problems_of_step(before: Run, after: Run, batch: Changed, of: Whose, *, same_size: bool) -> Iterator[str]:

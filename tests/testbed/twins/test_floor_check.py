@@ -121,6 +121,23 @@ def test_a_users_own_update_wins() -> None:
     assert "Invalid generic" in texts(floor(after_update("3000M", refused, job_with()), without, CHANGED))[0]
 
 
+def test_an_update_between_verification_and_release_wins() -> None:
+    """The journal dates rlalloc's update by the release."""
+    events = (UserEvent("update", 3.0, ("TresPerNode=gres:gpu:1",)),)
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=events),))
+    one = msgspec.structs.replace(SMALLER, gpus_per_node=1)
+    of_user = {**ours(SMALLER, 21), "RLALLOC_GPUS": "1", "RLALLOC_GPUS_PER_NODE": "1", "RLALLOC_DP": "1"}
+    runs = {"0.0": run_of(batch_of(one, 21, **of_user))}
+    job = job_with(at_s=12.54, tasks={"": ended(one)}, runs=runs, events={0: PENDING})
+    without = job_without(events={0: PENDING})
+    shown = [
+        msgspec.structs.replace(each, records=({**each.records[0], "TresPerNode": "gres/gpu:1"},))
+        for each in (job, without)
+    ]
+    assert texts(floor(shown[0], shown[1], plan)) == []
+    assert "instead of" in texts(floor(job, without, plan))[0]
+
+
 def test_an_update_to_what_the_job_had_leaves_no_trace() -> None:
     """It came between decision and update: slurmctld looks the same with it and without."""
     without = after_update("8000M", PENDING, job_without())
@@ -291,6 +308,30 @@ def test_a_resized_job_may_not_move_to_other_limits() -> None:
     assert "Partition=fast: 'Job violates" in texts(floor(untouched, without, MOVED))[0]
     other = msgspec.structs.replace(NOT_ALLOWED, said="Invalid partition name specified")
     assert "Invalid partition" in texts(floor(job_with(events={0: other}), without, MOVED))[0]
+
+
+def started_in(partition: str, job: TwinJob) -> TwinJob:
+    """The partition in the environments, as 24.11 gives it."""
+    (run,) = job.runs.values()
+    batch, step = ({**each, "SLURM_JOB_PARTITION": partition} for each in (run.batch, run.steps[0]))
+    return msgspec.structs.replace(job, runs={"0.0": msgspec.structs.replace(run, batch=batch, steps={0: step})})
+
+
+def test_of_several_partitions_a_job_may_start_in_another_one() -> None:
+    with_rlalloc, without = started_in("fast", job_with()), started_in("gpu", job_without())
+    assert "SLURM_JOB_PARTITION" in texts(floor(with_rlalloc, without))[0]
+    lines = ("--partition=fast,gpu",)
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, lines=lines),))
+    assert texts(floor(with_rlalloc, without, plan)) == []
+
+
+def test_a_job_whose_move_was_refused_starts_in_its_partition() -> None:
+    moved = Happened(("PENDING Priority",), 0, "", 12.5)
+    with_rlalloc = started_in("gpu", job_with(events={0: NOT_ALLOWED}))
+    without = started_in("fast", job_without(events={0: moved}))
+    assert texts(floor(with_rlalloc, without, MOVED)) == []
+    lost = msgspec.structs.replace(with_rlalloc, events={0: moved})
+    assert any("SLURM_JOB_PARTITION" in text for text in texts(floor(lost, without, MOVED)))
 
 
 MORE_NODES = msgspec.structs.replace(
