@@ -18,6 +18,7 @@ from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.decisions.questions import Question
 from rlallocd.slurm import CommandDied, JobRecord, Slurm, SlurmUnavailable
 from rlallocd.submissions.candidates import Candidate, find_candidates, job_view
+from rlallocd.transactions import transactions
 from rlallocd.transactions.left_alone import LeftAlone, OffRequest
 from rlallocd.transactions.transactions import Applier
 
@@ -173,23 +174,66 @@ def test_a_scontrol_that_dies_over_one_update_holds_that_job_alone(queue: list[J
     assert "slurmctld never carried it out" in store.applications("3")[-1].detail
 
 
-def test_an_update_without_an_answer_may_be_carried_out_later(queue: list[JobRecord], store: Store) -> None:
-    """A slurmctld hangs for a while: right after it answers again, the job still reads as submitted."""
+@pytest.fixture
+def hangs_once(queue: list[JobRecord]) -> SlurmInMemory:
+    """A slurmctld that gives no answer to the update of job 3."""
 
     def hangs(command: str) -> None:
         if command == "scontrol update" and slurm.calls[command] == 3:
             raise SlurmUnavailable("scontrol gave no answer in 30 s")
 
     slurm = SlurmInMemory(queue, hangs)
-    applier = _applier(slurm, store)
+    return slurm
+
+
+def _apply_in_vain(applier: Applier, queue: list[JobRecord], store: Store) -> None:
     with pytest.raises(SlurmUnavailable):
         applier.apply(_decided(queue, store))
+
+
+def _carry_out(slurm: SlurmInMemory) -> None:
+    slurm.queue[3] = pending_job(3, FOUR, begin_s=BEGIN_S, admin_comment=slurm.queue[3].admin_comment)
+
+
+@pytest.mark.parametrize("sender", ["this process", "one before a restart", "another one before a takeover"])
+def test_an_update_without_an_answer_may_be_carried_out_later(
+    queue: list[JobRecord], store: Store, hangs_once: SlurmInMemory, sender: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slurmctld hangs for a while: right after it answers again, the job still reads as submitted."""
+    monkeypatch.setattr(transactions, "SECOND_READING_S", 3600.0)
+    first, second = (_applier(hangs_once, store) for _ in range(2))
+    _apply_in_vain(first, queue, store)
+    applier = {"this process": first, "one before a restart": _applier(hangs_once, store)}.get(sender, second)
+    for _ in range(2):  # too soon after the first reading, the second says no more
+        applier.finish(store.open_applications())
+        assert 3 not in hangs_once.begun
+    _carry_out(hangs_once)
     applier.finish(store.open_applications())
-    assert sorted(slurm.begun) == [job_id for job_id in range(1, JOBS + 1) if job_id != 3]
-    slurm.queue[3] = pending_job(3, FOUR, begin_s=BEGIN_S, admin_comment=queue[2].admin_comment)
-    applier.finish(store.open_applications())
-    assert slurm.begun[-1] == 3
+    assert hangs_once.begun[-1] == 3
     assert store.applications("3")[-1].state == "begun"
+
+
+def test_an_update_without_an_answer_that_was_carried_out_is_settled_at_once(
+    queue: list[JobRecord], store: Store, hangs_once: SlurmInMemory
+) -> None:
+    applier = _applier(hangs_once, store)
+    _apply_in_vain(applier, queue, store)
+    _carry_out(hangs_once)
+    applier.finish(store.open_applications())
+    assert 3 in hangs_once.begun
+
+
+def test_an_update_that_was_never_carried_out_is_left_at_the_second_reading(
+    queue: list[JobRecord], store: Store, hangs_once: SlurmInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "SECOND_READING_S", -1.0)
+    applier = _applier(hangs_once, store)
+    _apply_in_vain(applier, queue, store)
+    applier.finish(store.open_applications())
+    assert 3 not in hangs_once.begun
+    applier.finish(store.open_applications())
+    assert hangs_once.begun[-1] == 3
+    assert "slurmctld never carried it out" in store.applications("3")[-1].detail
 
 
 def test_a_scontrol_that_dies_over_a_restoration_holds_that_job_alone(queue: list[JobRecord], store: Store) -> None:

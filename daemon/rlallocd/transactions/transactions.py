@@ -8,6 +8,7 @@ has the states, and what each fault ends in.
 
 import itertools
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,9 @@ _log = logging.getLogger(__name__)
 RESTORATIONS: Final = 3
 """How often a restoration is sent and verified in one cycle. The next cycle goes on with what is open then."""
 
+SECOND_READING_S: Final = 1.0
+"""The least between the two readings of a job whose update slurmctld did not answer."""
+
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
 
@@ -80,8 +84,9 @@ class Applier:
         self._updates = JobUpdates(slurm, progress)
         self._journal = Journal(store, counters)
         self._stopping = stopping
-        self._unanswered: set[int] = set()
-        """Applications whose updates slurmctld may still carry out, since it did not answer in time."""
+        self._unanswered: dict[int, float] = {}
+        """Applications whose updates slurmctld may still carry out, by when they were first read as submitted."""
+        self._note_sent_by_others(self._journal.open_entries)
 
     @property
     def open_jobs(self) -> frozenset[int]:
@@ -117,16 +122,17 @@ class Applier:
         """Finish open applications. Raises SlurmError if their jobs cannot be read.
 
         If Slurm does not answer an update, the batch stays open until the next cycle; other jobs are decided
-        nevertheless. A job whose update was not answered waits for the second reading: slurmctld may carry the
-        update out right after it answers again.
+        nevertheless. A job whose update was not answered waits for a second reading, if the first shows it as
+        submitted: slurmctld may carry the update out right after it answers again.
         """
+        known = {each.id for each in self._journal.open_entries}
+        self._note_sent_by_others([each for each in applications if each.id not in known])
         self._journal.take_up(applications)
         for batch in in_batches(applications):
             jobs = self._updates.read_back([application.job_id for application in batch])
-            answered = [application for application in batch if application.id not in self._unanswered]
-            self._unanswered.difference_update(application.id for application in batch)
+            settled = [application for application in batch if not self._may_still_change(application, jobs)]
             try:
-                self._restore(self._settle(answered, jobs), jobs)
+                self._restore(self._settle(settled, jobs), jobs)
             except SlurmUnavailable as err:
                 _log.warning("%d updates stay unfinished until the next cycle: %s", len(batch), err)
 
@@ -214,10 +220,10 @@ class Applier:
                     try:
                         answer = self._updates.update(without_same_nodes(plan, job) if has_answered else plan)
                     except SlurmUnavailable:
-                        self._unanswered.add(application.id)
+                        self._unanswered[application.id] = math.inf
                         raise
-                    has_answered = answer.answered
-                    if not has_answered:
+                    has_answered = answer.answered and not answer.refusal  # which may be scontrol's own
+                    if not answer.answered:
                         continue
                     refusals[application.job_id] = answer.refusal
                 open_still.append(application)
@@ -225,6 +231,21 @@ class Applier:
         if wrong := self._settle(open_still, jobs, refusals):  # their users may have changed them since that reading
             self._restore(wrong, {**jobs, **self._updates.read_back([each.job_id for each, _ in wrong])})
         return jobs
+
+    def _note_sent_by_others(self, applications: Sequence[Application]) -> None:
+        """Note updates of another process, before a restart or takeover: nobody knows whether they were answered."""
+        self._unanswered |= {each.id: math.inf for each in applications if each.state == "intended"}
+
+    def _may_still_change(self, application: Application, jobs: Mapping[int, JobRecord]) -> bool:
+        """Whether slurmctld may still carry out an update that it did not answer."""
+        first_s = self._unanswered.pop(application.id, None)
+        job = jobs.get(application.job_id)
+        if first_s is None or job is None or job.unread or not job.pending:
+            return False
+        if verify(job, application).verdict != "as submitted" or time.monotonic() - first_s > SECOND_READING_S:
+            return False
+        self._unanswered[application.id] = min(first_s, time.monotonic())
+        return True
 
     def _settle(
         self,
