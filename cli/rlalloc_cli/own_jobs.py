@@ -2,16 +2,19 @@
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Final
 
 from rlalloc.config import Config, load_config, parse_config
-from rlalloc.errors import RlallocError, StoreError, StoreMissing
+from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreMissing
 from rlalloc.store import Store
 from rlalloc.store.job_story import Chapter, story_of
+from rlalloc.system.shared_files import read_regular_file
 from rlalloc.user_messages import AskOff, AskSettings, AskState, AskStory, Done, Settings, State, Story, ask_daemon
 from rlallocd.process.daemon_state import DaemonState, parse_daemon_state
 
+_NAMED: Final = re.compile(r"""^runtime_directory:\s*["']?([^\s"'#]+)""", re.MULTILINE)
 _RUNTIME_DIRECTORY: Final = "RLALLOC_RUNTIME_DIRECTORY"
 """As rlalloc.lua reads it, where a site has another directory than the shipped one."""
 
@@ -78,8 +81,7 @@ def state_for_me() -> tuple[Config, DaemonState | None]:
 
 def leave_alone_for_me(path: Path, job_id: int, reason: str) -> str:
     """Have rlallocd leave a pending job alone; what it did. Raises ConfigError or UserServiceError."""
-    runtime_directory = load_config(path).runtime_directory if may_read(path) else daemon_directory()
-    answer = ask_daemon(runtime_directory, AskOff(job_id, " ".join(reason.split())[:200]))
+    answer = ask_daemon(directory_named_in(path), AskOff(job_id, " ".join(reason.split())[:200]))
     return answer.message if isinstance(answer, Done) else ""
 
 
@@ -97,6 +99,22 @@ def may_read(path: Path) -> bool:
     except OSError:
         return True
     return os.access(path, os.R_OK)
+
+
+def directory_named_in(path: Path) -> Path:
+    """Where the rlallocd of this configuration listens, even if the file has an error: it runs on with what it read.
+
+    Raises ConfigError if the file cannot be read at all.
+    """
+    if not may_read(path):
+        return daemon_directory()
+    try:
+        return load_config(path).runtime_directory
+    except ConfigError:
+        with contextlib.suppress(OSError):
+            named = _NAMED.search(read_regular_file(path, follow=True).decode(errors="replace"))
+            return Path(named[1]) if named is not None else daemon_directory()
+        raise
 
 
 def daemon_directory() -> Path:

@@ -11,7 +11,7 @@ from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.site_switch import SiteSwitch, SwitchError, write_switch
 from rlalloc.system.run_as_owner import login_name
 from rlalloc.user_messages import AskSwitch, DaemonAway, Done, ask_daemon
-from rlalloc_cli.own_jobs import daemon_directory, may_read
+from rlalloc_cli.own_jobs import directory_named_in, may_read
 from rlallocd.process.daemon_state import read_daemon_state
 from rlallocd.submissions.intercept import withdraw_intercept
 
@@ -24,16 +24,22 @@ def switch_site(path: Path, reason: str, *, off: bool) -> str:
     """Switch rlalloc off or on for the whole site, and say what was done. Raises ConfigError or RlallocError."""
     why, who = " ".join(reason.split())[:200], login_name()
     try:
-        runtime_directory = load_config(path).runtime_directory if may_read(path) else daemon_directory()
-    except ConfigError:  # a running rlallocd still uses the file as it was before
-        runtime_directory = daemon_directory()
-    try:
-        answer = ask_daemon(runtime_directory, AskSwitch(off, why, who[:64]))
+        answer = ask_daemon(directory_named_in(path), AskSwitch(off, why, who[:64]))
     except DaemonAway as err:
         if os.geteuid() != 0:
             raise SwitchError(f"{err}; without rlallocd, only root can switch rlalloc off or on") from err
         return _without_daemon(path, SiteSwitch(off=off, since_s=time.time(), who=f"{who} (uid 0)", why=why))
-    return answer.message if isinstance(answer, Done) else ""
+    return (answer.message if isinstance(answer, Done) else "") + _error_in(path)
+
+
+def _error_in(path: Path) -> str:
+    """A sentence on what keeps rlallocd from starting again with this file, or nothing."""
+    try:
+        if may_read(path):
+            load_config(path)
+    except ConfigError as err:
+        return f". rlallocd would not start again with its configuration file: {err}"
+    return ""
 
 
 def _without_daemon(path: Path, switch: SiteSwitch) -> str:

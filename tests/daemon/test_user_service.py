@@ -224,9 +224,19 @@ def test_a_running_daemon_is_switched_off_with_a_wrong_file(folder: Path, monkey
         switch=SiteSwitchInUse(directory, "nobody"),
     )
     with closing(service):
-        assert "switched off for the whole site" in switch_site(path, "a typo", off=True)
+        told = switch_site(path, "a typo", off=True)
+        assert "switched off for the whole site" in told
+        assert "rlallocd would not start again with its configuration file" in told
+        assert "unknown key" in told
         assert (directory / "switch.json").exists()
-    with pytest.raises(ConfigError, match="unknown key"):
+        monkeypatch.setenv("RLALLOC_RUNTIME_DIRECTORY", str(folder / "elsewhere"))
+        with pytest.raises(ConfigError, match="unknown key"):  # nor does a daemon answer there
+            switch_site(path, "a typo", off=True)
+        path.write_text(f"grace: 60\nruntime_directory: '{folder}'  # here\nmode: [\n")
+        assert "switched off for the whole site" in switch_site(path, "a typo", off=True)
+        with pytest.raises(ConfigError, match="name another file"):
+            switch_site(folder / "typo.yaml", "a typo", off=True)
+    with pytest.raises(ConfigError, match="expected"):
         switch_site(path, "a typo", off=True)
 
 
