@@ -53,6 +53,19 @@ def test_a_job_that_asked_for_nodes_of_its_own_keeps_them(
     assert (decision.skip_code == "whole-nodes") is skipped
 
 
+def test_what_a_resized_job_asked_for_first_counts(agent: AgentClient) -> None:
+    """An earlier version may have resized a job with memory per CPU; it then has memory per node."""
+    asked = RequestFields(min_cpus=1, min_nodes=1, gpus_per_node=8, mem_mib_per_cpu=3000)
+    fields = msgspec.structs.replace(asked, mem_mib_per_cpu=0, mem_mib_per_node=3000)
+    job = pending_job(7, begin_s=2000, tasks=1, fields=fields, is_exclusive=True, admin_comment=TAG)
+    tag = read_tag(job.admin_comment)
+    assert tag is not None
+    gpu = PartitionRecord(name="gpu", max_time_s=None, max_nodes=None, whole_nodes=True)
+    snapshot = Snapshot(1900.0, (job,), (NODE,), {"gpu": gpu}, None)
+    ((_, decision),) = decide([Candidate(job, tag, "enforce", asked=asked)], snapshot, ENFORCE, agent)
+    assert decision.skip_code == "whole-nodes"
+
+
 def test_an_exclusive_job_that_may_also_run_where_jobs_share_nodes_keeps_its_request(agent: AgentClient) -> None:
     fields = RequestFields(min_cpus=1, min_nodes=1, gpus_per_node=8, mem_mib_per_node=3000)
     job = pending_job(7, begin_s=2000, partition="whole,gpu", fields=fields, is_exclusive=True, admin_comment=TAG)

@@ -165,7 +165,7 @@ def job_view(
     """
     job = candidate.job
     _require_named(job, candidate.tag, views.gpu_defaults_for(job))
-    _require_shared_nodes(job, views)
+    _require_shared_nodes(candidate, views)
     site, most = rule.bounds, int(cluster.totals[0])
     if not cluster.device.whole:
         # Slices and shards are of one node, and only their user knows what another number of them means.
@@ -212,14 +212,15 @@ def _require_named(job: JobRecord, tag: Tag, defaults: Sequence[GpuDefaults]) ->
     raise Skipped(f"{FORMS_SKIPPED['gpu-defaults']}: {values}; it runs as submitted", "gpu-defaults")
 
 
-def _require_shared_nodes(job: JobRecord, views: ClusterViews) -> None:
+def _require_shared_nodes(candidate: Candidate, views: ClusterViews) -> None:
     """Raise Skipped for a job with --exclusive, which gets all CPUs and GPUs of its nodes, whatever it asks for.
 
     No update makes it smaller but one that takes --exclusive away, and from 24.11 on scontrol cannot give that back.
     Slurm shows the jobs of a partition that gives whole nodes as exclusive, too, and they stay so. There, only memory
     per CPU is in the way: the job has it for each CPU of its nodes, and its request shows less.
     """
-    by_cpu = views.has_its_nodes_alone(job) and job.fields.mem_mib_per_cpu > 0
+    job = candidate.job
+    by_cpu = views.has_its_nodes_alone(job) and (candidate.asked or job.fields).mem_mib_per_cpu > 0
     if by_cpu or (job.is_exclusive and views.may_share_its_nodes(job)):
         raise Skipped(f"{FORMS_SKIPPED['whole-nodes']}; it runs as submitted", "whole-nodes")
 
