@@ -13,7 +13,7 @@ from rlallocd.cluster.node_pools import NodePools, free_parts
 from rlallocd.cluster.open_nodes import OpenNodes
 from rlallocd.limits.account_limits import NO_CLAIMS, Claims, account_obstacles
 from rlallocd.limits.binding_limits import binding_of
-from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
+from rlallocd.limits.partition_limits import entered_by, partition_obstacles
 from rlallocd.limits.size_change import Change
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 from rlallocd.submissions.request_sizes import Skipped
@@ -83,11 +83,10 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
             yield f"slurmctld reports no partition {name}"
             return
         yield from partition_obstacles(change, job, partition, site.memory_limits)
-        if change.lengthens and site.limits.reservations:
-            reserved = frozenset[str]().union(*(each.nodes for each in site.limits.reservations))
-            usable = open_to(job, [each for each in site.nodes if each.name in reserved and name in each.partitions])
-            nodes = frozenset(node.name for node in usable)
-            yield from reservation_obstacles(change, nodes, site.limits.reservations, site.now_s, wait_s)
+        for reservation in entered_by(change, site.limits.reservations, site.now_s, wait_s):
+            inside = [each for each in site.nodes if each.name in reservation.nodes and name in each.partitions]
+            if open_to(job, inside):
+                yield f"its longer time limit would run into reservation {reservation.name}"
         if site.limits.enforced:
             binding = binding_of(job, name, partition.qos, site.limits)
             capacity = _capacity(site.nodes) if binding.shared else {}

@@ -1,7 +1,7 @@
 """One change of one job against the limits of its partitions and coming reservations. Pure functions."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 
 from rlalloc.job import Allocation
 from rlallocd.limits.size_change import Change
@@ -40,23 +40,21 @@ def partition_obstacles(
         yield from _memory(change, partition, memory_limits)
 
 
-def reservation_obstacles(
-    change: Change,
-    nodes: Collection[str],
-    reservations: Collection[ReservationRecord],
-    now_s: float,
-    wait_s: float,
-) -> Iterator[str]:
-    """Each reservation on one of ``nodes`` that only the longer time limit of a change would run into.
+def entered_by(
+    change: Change, reservations: Iterable[ReservationRecord], now_s: float, wait_s: float
+) -> Iterator[ReservationRecord]:
+    """The reservations that only the longer time limit of a change would run into, on whatever nodes.
 
     slurmctld starts no job that may still run when a reservation of its nodes begins. ``wait_s`` is how long the job
     is expected to wait before it starts. One that the request runs into as well is no obstacle: it waits either way.
     """
+    if not change.lengthens:
+        return
     for reservation in reservations:
         fits_as_submitted = now_s + change.request.time_limit_s <= reservation.start_s
         fits = now_s + wait_s + change.allocation.time_limit_s <= reservation.start_s
-        if fits_as_submitted and not fits and not reservation.nodes.isdisjoint(nodes):
-            yield f"its longer time limit would run into reservation {reservation.name}"
+        if fits_as_submitted and not fits:
+            yield reservation
 
 
 def _memory(
