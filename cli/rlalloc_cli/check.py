@@ -8,7 +8,13 @@ from rich.table import Table
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, read_directives, task_per_gpu
 from rlalloc.config import Config
-from rlalloc.count_rules import with_declared_least, with_least_cpus, with_least_memory
+from rlalloc.count_rules import (
+    with_declared_least,
+    with_few_switches,
+    with_least_cpus,
+    with_least_memory,
+    with_near_gpus,
+)
 from rlalloc.counted import counted
 from rlalloc.devices import Device, gpu_device
 from rlalloc.errors import ConfigError, DirectiveError
@@ -19,9 +25,11 @@ from rlalloc.scripts.consent import consent_of
 from rlalloc.scripts.script_class import class_of, directive_words
 from rlalloc.scripts.script_words import read_long_script
 from rlalloc_cli.explain import bounds_lines
-from rlalloc_cli.sbatch_request import SbatchRequest, request_of, sbatch_lines
+from rlalloc_cli.sbatch_request import SbatchRequest, header_of, options_of, request_of, sbatch_lines
+from rlalloc_cli.script_form import needs_of, why_skipped
 from rlalloc_cli.site_nodes import node_gpus
 from rlalloc_cli.terminal import CONSOLE
+from rlallocd.slurm import NodeNeeds
 
 _CPUS_PER_GPU: Final = 8
 _MIB_PER_GPU: Final = 65_536
@@ -30,8 +38,9 @@ _SHARDS: Final = re.compile(r"--gres[= ]shard[:\s]")
 
 
 class ScriptReport(msgspec.Struct, frozen=True):
-    """What rlalloc makes of a script; ``bounds`` None where it leaves the job alone.
+    """What rlalloc makes of a script; ``bounds`` None where it leaves the job alone, or skips it for its form.
 
+    ``skipped`` says why it skips the job, as ``rlalloc explain`` would; it is empty where it does not.
     ``gpu_memory_gib`` is that of a GPU, None where its type is unknown: then only parallel sizes count.
     ``nodes`` says how many GPUs a node has, and who says so. ``mistakes`` are those of the #RLALLOC lines, each with
     what is right; the bounds are then those without the wrong parts.
@@ -45,6 +54,7 @@ class ScriptReport(msgspec.Struct, frozen=True):
     gpu_memory_gib: float | None = None
     nodes: str = ""
     mistakes: tuple[str, ...] = ()
+    skipped: str = ""
 
 
 def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type: str | None) -> ScriptReport:
@@ -62,9 +72,12 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
     request = asked.size
     if job_class is None:
         return ScriptReport(None, read.words, read.fingerprint, asked, None)
+    options = options_of(lines)
+    directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
+    if skipped := why_skipped(lines, header_of(script), options, request):
+        return ScriptReport(job_class, read.words, read.fingerprint, asked, None, mistakes=mistakes, skipped=skipped)
     device = _device_of(lines)
     nodes = node_gpus(lines, gpus_per_node, device)
-    directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     most = None
     if not device.whole:  # as rlallocd.submissions.candidates does
@@ -80,12 +93,9 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
 
     def bounds_with(directives: Directives) -> Bounds:
         found = bounds_for(request, directives, site, shape, most, consent)
-        if nodes.shape is None:
-            return found
-        found = with_declared_least(found, request, directives, shape)
-        if asked.states_memory:
-            found = with_least_memory(found, request, shape)
-        return with_least_cpus(found, request, shape) if asked.states_cpus else found
+        if nodes.shape is not None:
+            found = _workable(with_declared_least(found, request, directives, shape), asked, shape)
+        return _with_needs(found, asked, shape, needs_of(options))
 
     try:
         bounds = bounds_with(directives)
@@ -100,6 +110,20 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
     return ScriptReport(job_class, read.words, read.fingerprint, asked, bounds, gib, nodes.describe(), mistakes)
 
 
+def _workable(bounds: Bounds, asked: SbatchRequest, shape: NodeShape) -> Bounds:
+    """The bounds without the counts for which a node has too little of what the script states."""
+    if asked.states_memory:
+        bounds = with_least_memory(bounds, asked.size, shape)
+    return with_least_cpus(bounds, asked.size, shape) if asked.states_cpus else bounds
+
+
+def _with_needs(bounds: Bounds, asked: SbatchRequest, shape: NodeShape, needs: NodeNeeds) -> Bounds:
+    """The bounds without the counts that what the job asks of its nodes leaves out."""
+    if needs.few_switches:
+        bounds = with_few_switches(bounds, asked.size, shape)
+    return with_near_gpus(bounds, asked.size, shape) if needs.near_gpus and asked.states_cpus else bounds
+
+
 def print_report(report: ScriptReport) -> None:
     """Print the report for a person."""
     table = Table(show_header=False)
@@ -110,13 +134,15 @@ def print_report(report: ScriptReport) -> None:
     table.add_row("words", shown)
     table.add_row("fingerprint", report.fingerprint)
     table.add_row("request", _shown(report.request))
+    if report.skipped:
+        table.add_row("skipped", report.skipped)
     if report.bounds is not None:
         table.add_row("nodes", report.nodes)
         known = report.gpu_memory_gib is not None
         memory = f"{report.gpu_memory_gib:g} GiB" if known else "unknown: name the type of GPU with --gpu"
         table.add_row("GPU memory", memory)
         for name, line in bounds_lines(report.bounds):
-            if name == "script" or name.startswith("bounds: "):
+            if name in ("script", "sockets") or name.startswith("bounds: "):
                 table.add_row(name, line)
         table.add_row("", "CPUs and memory may also be trimmed to what similar past jobs used (rlalloc explain)")
         if report.mistakes:

@@ -162,6 +162,7 @@ def check(
     """Show how a batch script is read and which GPU counts its job may get, given what its model needs.
 
     Without --gpus-per-node, the CPUs and memory of the largest node count, too, as far as the script states its own.
+    If the #SBATCH lines ask for a form of job that rlalloc does not resize, it says so instead.
     For a wrong #RLALLOC line it also says what is right, and ends with exit 1.
     """
     from rlalloc_cli.check import print_report, report_on

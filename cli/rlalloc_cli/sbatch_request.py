@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -16,6 +17,12 @@ _SHORT: Final = {
     "-c": "cpus-per-task",
     "-G": "gpus",
     "-t": "time",
+    "-p": "partition",
+    "-C": "constraint",
+    "-M": "clusters",
+    "-m": "distribution",
+    "-O": "overcommit",
+    "-S": "core-spec",
 }
 _LARGEST: Final = 1_000_000
 _SHOWN_TIME_LIMIT_S: Final = 3600
@@ -29,21 +36,27 @@ class SbatchRequest(msgspec.Struct, frozen=True):
     states_memory: bool
 
 
+def header_of(script: bytes) -> str:
+    """The lines before the first command: sbatch and Slurm's burst buffers read no others."""
+    lines = script.decode("latin-1").split("\n")
+    return "\n".join(takewhile(lambda line: line.lstrip()[:1] in ("", "#"), lines))
+
+
 def sbatch_lines(script: bytes) -> str:
     """The options of the ``#SBATCH`` lines, a line each."""
-    return "\n".join(re.findall(r"^#SBATCH(.*)$", script.decode("latin-1"), re.MULTILINE))
+    return "\n".join(re.findall(r"^#SBATCH(.*)$", header_of(script), re.MULTILINE))
 
 
 def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest:
     """Return what the options ask for; of CPUs and memory that they do not state, as many as given for each GPU."""
-    options = dict(_options(lines))
-    nodes, tasks = _count(options, "nodes"), _count(options, "ntasks")
-    per_node = _count(options, "ntasks-per-node") or _count(options, "tasks-per-node")
+    options = options_of(lines)
+    nodes, tasks = count_of(options, "nodes"), count_of(options, "ntasks")
+    per_node = count_of(options, "ntasks-per-node") or count_of(options, "tasks-per-node")
     if nodes is None and tasks is not None and per_node is not None:
         nodes = -(-tasks // per_node)
     per_node = per_node or _parts(tasks, nodes)
     gpus = _gpus_per_node(options, nodes or 1, per_node or 1)
-    per_node = per_node or gpus * (_count(options, "ntasks-per-gpu") or 0) or 1
+    per_node = per_node or gpus * (count_of(options, "ntasks-per-gpu") or 0) or 1
     cpus = _cpus_per_task(options, gpus, per_node)
     memory = _memory_per_node(options, gpus, cpus * per_node if cpus else None)
     size = Allocation(
@@ -55,6 +68,17 @@ def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest
         time_limit_s=_SHOWN_TIME_LIMIT_S,
     )
     return SbatchRequest(size, cpus is not None, memory is not None)
+
+
+def options_of(lines: str) -> dict[str, str]:
+    """Each option with its last value. An option without a value has some text."""
+    return dict(_options(lines))
+
+
+def gres_of(options: Mapping[str, str]) -> str:
+    """What ``--gres`` asks for, in Slurm's own words."""
+    items = [item for item in options.get("gres", "").split(",") if item.lower() not in ("", "none")]
+    return ",".join(item if item.startswith("gres") else f"gres:{item}" for item in items)
 
 
 def _options(lines: str) -> Iterator[tuple[str, str]]:
@@ -72,7 +96,7 @@ def _options(lines: str) -> Iterator[tuple[str, str]]:
                 yield _SHORT[word[:2]], word[2:].removeprefix("=") or following
 
 
-def _count(options: Mapping[str, str], name: str) -> int | None:
+def count_of(options: Mapping[str, str], name: str) -> int | None:
     """A number above 0; of ``2-4`` the first, of ``a100:2`` the last part."""
     match = re.search(r"(?:^|:)([0-9]{1,6})(?:-[0-9]+)?$", options.get(name, ""))
     return min(int(match[1]), _LARGEST) if match is not None and int(match[1]) > 0 else None
@@ -83,20 +107,18 @@ def _parts(total: int | None, nodes: int | None) -> int | None:
 
 
 def _gpus_per_node(options: Mapping[str, str], nodes: int, tasks_per_node: int) -> int:
-    gres = ",".join(
-        item if item.startswith("gres") else f"gres:{item}" for item in options.get("gres", "").split(",")
-    )
+    gres = gres_of(options)
     if (per_node := gpus_of_request(gres) or gpus_of_request(gres, "shard")) > 0:
         return min(per_node, _LARGEST)
-    if (per_task := _count(options, "gpus-per-task")) is not None:
+    if (per_task := count_of(options, "gpus-per-task")) is not None:
         return per_task * tasks_per_node
-    return _count(options, "gpus-per-node") or _parts(_count(options, "gpus"), nodes) or 1
+    return count_of(options, "gpus-per-node") or _parts(count_of(options, "gpus"), nodes) or 1
 
 
 def _cpus_per_task(options: Mapping[str, str], gpus: int, tasks_per_node: int) -> int | None:
-    if (per_gpu := _count(options, "cpus-per-gpu")) is not None:
+    if (per_gpu := count_of(options, "cpus-per-gpu")) is not None:
         return max(1, per_gpu * gpus // tasks_per_node)
-    return _count(options, "cpus-per-task")
+    return count_of(options, "cpus-per-task")
 
 
 def _memory_per_node(options: Mapping[str, str], gpus: int, cpus: int | None) -> int | None:

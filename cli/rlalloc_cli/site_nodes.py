@@ -27,6 +27,11 @@ class NodeGpus(NamedTuple):
         return f"{self.device.describe(self.gpus)} a node: {self.source}"
 
 
+def site_slurm() -> Slurm:
+    """Slurm, for a user who waits. Raises SlurmError."""
+    return Slurm(Commands(_WITHIN_S), "cli")
+
+
 def node_gpus(sbatch_lines: str, given: int | None, device: Device = ANY_GPU) -> NodeGpus:
     """The GPUs of a node for a script with these #SBATCH lines; ``given`` is what its user says.
 
@@ -35,7 +40,7 @@ def node_gpus(sbatch_lines: str, given: int | None, device: Device = ANY_GPU) ->
     if given is not None:
         return NodeGpus(given, "as --gpus-per-node says")
     try:
-        nodes = Slurm(Commands(_WITHIN_S), "cli").nodes()
+        nodes = site_slurm().nodes()
     except SlurmError:
         return NodeGpus(_ASSUMED_GPUS, "assumed, since Slurm does not answer here; --gpus-per-node says better")
     return largest_of(nodes, sbatch_lines, device)

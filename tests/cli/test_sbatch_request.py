@@ -39,5 +39,5 @@ def test_what_the_lines_state_is_told_from_what_is_assumed() -> None:
 
 
 def test_the_lines_are_those_of_sbatch() -> None:
-    script = b"#!/bin/sh\n#SBATCH --nodes=2\n # SBATCH -N4\n#SBATCH\t-c 4\n##SBATCH -c 8\necho '#SBATCH -N8'\n"
+    script = b"#!/bin/sh\n#SBATCH --nodes=2\n\n # SBATCH -N4\n#SBATCH\t-c 4\n##SBATCH -c 8\necho a\n#SBATCH -N8\n"
     assert sbatch_lines(script).split() == ["--nodes=2", "-c", "4"]

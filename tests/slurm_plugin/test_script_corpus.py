@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import time
@@ -70,8 +71,11 @@ def gpus_of(consent: Consent) -> str:
 
 
 def bounds_under(config: Config, name: str) -> Bounds:
-    """The bounds of the script's job on nodes of 8 A100; without #SBATCH lines, it asks for one of them."""
-    script = SCRIPTS[name]
+    """The bounds of the script's job on nodes of 8 A100; without #SBATCH lines, it asks for one of them.
+
+    With --exclusive or --overcommit, it would keep its request, whatever the script shows.
+    """
+    script = re.sub(rb" --(?:exclusive|overcommit)\b", b"", SCRIPTS[name])
     if not sbatch_lines(script):
         tasks = 8 if EXPECTED[name].get("task_per_gpu") else 1
         script = b"#!/bin/sh\n#SBATCH --gpus-per-node=8 --ntasks-per-node=%d\n" % tasks + script

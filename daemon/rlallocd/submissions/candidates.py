@@ -29,7 +29,7 @@ from rlallocd.cluster.waiting_jobs import waits
 from rlallocd.knowledge.job_plans import gpu_memory_gib
 from rlallocd.slurm import GpuDefaults, JobRecord, NodeNeeds, RequestFields
 from rlallocd.submissions.job_tag import Tag, read_tag
-from rlallocd.submissions.request_sizes import FORMS_SKIPPED, Skipped
+from rlallocd.submissions.request_sizes import FORMS_SKIPPED, Skipped, check_whole_nodes
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
 """Reasons for which another size can help: not a hold, a dependency, a begin time or a limit."""
@@ -165,7 +165,9 @@ def job_view(
     """
     job = candidate.job
     _require_named(job, candidate.tag, views.gpu_defaults_for(job))
-    _require_shared_nodes(candidate, views)
+    as_asked = msgspec.structs.replace(job, fields=candidate.asked or job.fields)
+    alone = views.has_its_nodes_alone(job)
+    check_whole_nodes(as_asked, may_share=views.may_share_its_nodes(job), has_nodes_alone=alone)
     site, most = rule.bounds, int(cluster.totals[0])
     if not cluster.device.whole:
         # Slices and shards are of one node, and only their user knows what another number of them means.
@@ -175,7 +177,7 @@ def job_view(
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
-        terms = views.has_its_nodes_alone(job), candidate.asks_for_memory, job.needs
+        terms = alone, candidate.asks_for_memory, job.needs
         bounds = _workable(bounds, without_limit(request), cluster.shape, *terms)
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
@@ -210,19 +212,6 @@ def _require_named(job: JobRecord, tag: Tag, defaults: Sequence[GpuDefaults]) ->
         raise Skipped(f"{FORMS_SKIPPED['cpus-per-gpu']}; it runs as submitted", "cpus-per-gpu")
     values = ", ".join(f"{name}={' or '.join(str(each) for each in dict.fromkeys(counts))}" for name, counts in left)
     raise Skipped(f"{FORMS_SKIPPED['gpu-defaults']}: {values}; it runs as submitted", "gpu-defaults")
-
-
-def _require_shared_nodes(candidate: Candidate, views: ClusterViews) -> None:
-    """Raise Skipped for a job with --exclusive, which gets all CPUs and GPUs of its nodes, whatever it asks for.
-
-    No update makes it smaller but one that takes --exclusive away, and from 24.11 on scontrol cannot give that back.
-    Slurm shows the jobs of a partition that gives whole nodes as exclusive, too, and they stay so. There, only memory
-    per CPU is in the way: the job has it for each CPU of its nodes, and its request shows less.
-    """
-    job = candidate.job
-    by_cpu = views.has_its_nodes_alone(job) and (candidate.asked or job.fields).mem_mib_per_cpu > 0
-    if by_cpu or (job.is_exclusive and views.may_share_its_nodes(job)):
-        raise Skipped(f"{FORMS_SKIPPED['whole-nodes']}; it runs as submitted", "whole-nodes")
 
 
 _directives: Final = functools.lru_cache(maxsize=4096)(parse_directives)

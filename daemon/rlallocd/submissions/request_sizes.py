@@ -152,6 +152,18 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
         raise Skipped(f"{FORMS_SKIPPED.get(name, 'skipped at submission')}; it runs as submitted", name)
 
 
+def check_whole_nodes(job: JobRecord, *, may_share: bool, has_nodes_alone: bool) -> None:
+    """Raise Skipped for a job with --exclusive, which gets all CPUs and GPUs of its nodes, whatever it asks for.
+
+    No update makes it smaller but one that takes --exclusive away, and from 24.11 on scontrol cannot give that back.
+    Slurm shows the jobs of a partition that gives whole nodes as exclusive, too, and they stay so. There, only memory
+    per CPU is in the way: the job has it for each CPU of its nodes, and its request shows less.
+    ``may_share``: one of its partitions lets jobs share nodes. ``has_nodes_alone``: one gives whole nodes.
+    """
+    if (has_nodes_alone and job.fields.mem_mib_per_cpu > 0) or (job.is_exclusive and may_share):
+        raise Skipped(f"{FORMS_SKIPPED['whole-nodes']}; it runs as submitted", "whole-nodes")
+
+
 def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
     """Field by field, where a job read back is not as intended; empty if it is."""
     try:
