@@ -1,6 +1,7 @@
 """``rlalloc explain JOBID --verbose`` and ``--json``: all that is known of one job."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from rich.table import Table
@@ -16,6 +17,13 @@ from rlalloc.store.job_story import Chapter
 from rlalloc.view import expected_as_requested_s
 from rlalloc_cli.terminal import CONSOLE
 
+_ALL_OF_NODES: Final = "; Slurm gives it all CPUs and GPUs of its nodes"
+_SLURM_ADDS: Final = {
+    "gpu-defaults": ", before Slurm's defaults for each GPU (below)",
+    "whole-nodes": _ALL_OF_NODES,
+    "exclusive-force": _ALL_OF_NODES,
+}
+"""What a request does not show, by the reason why the job runs as submitted."""
 Lines = Iterator[tuple[str, str]]
 """Rows of a table: a name, and what there is to say."""
 
@@ -100,10 +108,10 @@ def _lines_of(chapter: Chapter, running: str) -> Lines:
 def as_asked(decision: Decision) -> str:
     """A job's request as Slurm had it at the decision.
 
-    Slurm adds its defaults for each GPU only when it first tries to start the job.
+    Slurm adds its defaults for each GPU only when it first tries to start the job, and what a job gets beyond its
+    request when it starts.
     """
-    later = ", before Slurm's defaults for each GPU (below)" if decision.skip_code == "gpu-defaults" else ""
-    return decision.request.describe() + later
+    return decision.request.describe() + _SLURM_ADDS.get(decision.skip_code, "")
 
 
 def _run_time_line(decision: Decision) -> str:

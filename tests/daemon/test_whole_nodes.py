@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rlalloc_cli.explain import as_asked
 from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.slurm import PartitionRecord, RequestFields
@@ -51,6 +52,8 @@ def test_a_job_that_asked_for_nodes_of_its_own_keeps_them(
     snapshot = Snapshot(1900.0, (job,), (NODE,), {"gpu": gpu}, None)
     ((_, decision),) = decide([Candidate(job, tag, "enforce")], snapshot, ENFORCE, agent)
     assert (decision.skip_code == "whole-nodes") is skipped
+    # Its record says 1 CPU while it waits.
+    assert as_asked(decision).endswith("; Slurm gives it all CPUs and GPUs of its nodes") is skipped
 
 
 def test_what_a_resized_job_asked_for_first_counts(agent: AgentClient) -> None:
