@@ -111,20 +111,41 @@ def configuration_page(shipped: str) -> str:
 
 
 def comments_of(text: str) -> dict[tuple[str, ...], str]:
-    """Return the comment of each key by its path: the lines right above it and what stands behind it."""
+    """Return the comment of each key by its path: the lines right above it and what stands behind it.
+
+    What stands behind a key may go on in lines below, each # below the first. Raises ValueError for a comment that
+    begins neither there nor where the key below it does, and for one behind a later line of a list.
+    """
     found: dict[tuple[str, ...], str] = {}
     path: list[tuple[int, str]] = []
-    above: list[str] = []
-    for line in text.splitlines():
+    above: list[tuple[int, str]] = []
+    behind_at = None
+    for number, line in enumerate(text.splitlines(), 1):
+        here = tuple(name for _, name in path)
         if line.lstrip().startswith("#"):
-            above.append(line.lstrip(" #").rstrip())
+            column, words = line.index("#"), line.lstrip(" #").rstrip()
+            if column == behind_at:
+                found[here] = f"{found[here]} {words}".strip()
+            else:
+                above.append((column, words))
             continue
         match = _KEY.match(line)
         if match is not None:
+            wrong = [words for column, words in above if column != len(match[1])]
+            if wrong:
+                raise ValueError(
+                    f"line {number}: the comment {wrong[0]!r} must begin in column {len(match[1]) + 1}, as the key "
+                    f"{match[3]} does, or below the # of the comment that it continues"
+                )
             indent = len(match[1]) + len(match[2] or "")
             path = [step for step in path if step[0] < indent] + [(indent, match[3])]
-            behind = match[4].partition(" # ")[2]
-            found[tuple(name for _, name in path)] = " ".join([*above, behind]).strip()
+            before, mark, behind = match[4].partition(" # ")
+            behind_at = match.start(4) + len(before) + 1 if mark else None
+            found[tuple(name for _, name in path)] = " ".join([*(words for _, words in above), behind]).strip()
+        else:
+            if " # " in line:
+                raise ValueError(f"line {number}: put the comment of {'.'.join(here)} behind its key or above it")
+            behind_at = None
         above = []
     return found
 
@@ -177,7 +198,9 @@ def _section(path: tuple[str, ...], struct: type, meanings: Mapping[tuple[str, .
             deeper.append((here, inner))
         else:
             default = _default(field)
-            rows.append(f"| `{'.'.join(here)}` | {_values(field.type)} | {default} | {meanings.get(here, '')} |")
+            rows.append(
+                f"| `{'.'.join(here)}` | {_values(field.type)} | {default} | {_cell(meanings.get(here, ''))} |"
+            )
     if rows:
         yield "\n".join(["| key | values | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
     for here, inner in deeper:
@@ -197,7 +220,7 @@ def _struct_in(kind: inspect.Type) -> type | None:
 
 
 def _commands_of_classes() -> str:
-    rows = [f"| `commands.{name}` | {_code(*words)} |" for name, words in Config().commands.items()]
+    rows = [f"| `commands.{name}` | {_cell(_code(*words))} |" for name, words in Config().commands.items()]
     return "\n".join(["| key | default |", "|---|---|", *rows]) + "\n"
 
 
@@ -232,7 +255,7 @@ def _default(field: inspect.Field) -> str:
         return "required"
     value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     text = msgspec.json.encode(value, enc_hook=str).decode()
-    return f"`{value if isinstance(value, str | Path) and value != '' else text}`"
+    return _cell(f"`{value if isinstance(value, str | Path) and value != '' else text}`")
 
 
 def commands_of(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -284,7 +307,12 @@ def _cli_default(parameter: Any) -> str:
 
 
 def _one_line(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|")
+    return _cell(" ".join((text or "").split()))
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def _code(*words: object) -> str:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import typer
 
-from render_reference import ROOT, comments_of, configuration_page, pages
+from render_reference import ROOT, comments_of, configuration_page, configuration_rows, pages
 from rlalloc.config import Config, parse_config
 from rlalloc.heuristics.named import EXPERTS
 from rlalloc_cli.main import app, mount_trainer
@@ -53,6 +53,32 @@ def test_configuration_lists_every_key_with_its_default_and_meaning() -> None:
 def test_the_shipped_file_has_every_key_with_its_default() -> None:
     assert parse_config(SHIPPED, "etc/rlalloc.yaml") == Config()
     assert set(comments_of(SHIPPED)) == keys_of(msgspec.to_builtins(Config(), enc_hook=str))
+
+
+def test_a_comment_with_a_bar_keeps_its_key() -> None:
+    """Such a key was missing in rlalloc.yaml(5)."""
+    shipped = SHIPPED.replace("# the time limit of one command", "# of scontrol | sacct")
+    assert shipped != SHIPPED
+    meanings = {name: meaning for name, _, _, meaning in configuration_rows(shipped)}
+    assert meanings["slurm.command_timeout_s"] == "of scontrol \\| sacct"
+    assert meanings.keys() == {name for name, *_ in configuration_rows(SHIPPED)}
+
+
+def test_a_comment_behind_a_key_may_go_on_below() -> None:
+    text = "a:\n  b: 1  # first\n        # second\n  # of c\n  c: 2\n"
+    assert comments_of(text) == {("a",): "", ("a", "b"): "first second", ("a", "c"): "of c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: 1  # first\n    # second\nb: 2\n", "line 3: the comment 'second' must begin in column 1, as the key b"),
+        ("a: [1,\n  2]  # both\n", "line 2: put the comment of a behind its key or above it"),
+    ],
+)
+def test_a_comment_that_could_be_taken_for_another_keys_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        comments_of(text)
 
 
 def test_messages_list_every_skip_reason() -> None:
