@@ -433,6 +433,32 @@ def test_what_is_no_job_id_is_wrong_use(run: Run, job_id: str) -> None:
     assert run("explain", job_id).returncode == 2
 
 
+SACCT_WITHOUT_SLURMDBD = """#!/bin/sh
+cat >&2 <<E
+sacct: Jobs Eligible in the time window from Fri Nov 27 00:00:00 2026 to Fri Nov 27 16:07:20 2026
+sacct: accounting_storage/slurmdbd: init: Accounting storage SLURMDBD plugin loaded
+sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:localhost:6819: \
+Connection refused
+sacct: error: Sending PersistInit msg: Connection refused
+sacct: error: Problem talking to the database: Connection refused
+E
+exit 1
+"""
+"""What 22.05's prints, since it is asked to be verbose."""
+
+
+def test_a_report_without_slurmdbd_says_so_in_short(config: Path, tmp_path: Path) -> None:
+    """It printed all that sacct had said, in one line."""
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
+    sacct = tmp_path / "sacct"
+    sacct.write_text(SACCT_WITHOUT_SLURMDBD)
+    sacct.chmod(0o755)
+    known = {"RLALLOC_CONFIG": str(config), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = run_rlalloc("report", environment=known)
+    said = "rlalloc: sacct: Problem talking to the database: Connection refused; is slurmdbd up?\n"
+    assert (done.returncode, done.stderr, done.stdout) == (1, said, "")
+
+
 def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text(

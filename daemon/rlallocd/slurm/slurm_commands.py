@@ -23,6 +23,7 @@ _UNREACHABLE = (
     "Problem talking to the database",
     "connect failure",
 )
+_OF_SLURMDBD = ("Problem talking to the database", "PersistInit")
 _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 
 
@@ -98,7 +99,7 @@ class Commands:
         with self._counted(words):
             said = ask()
             if any(sign in said for sign in _UNREACHABLE):
-                raise SlurmUnavailable(f"{words[0]}: {said}; is Slurm up?")
+                raise _unreachable(words, said)
             if said:
                 raise _refusal(words, said)
 
@@ -130,7 +131,7 @@ class Commands:
         """Run a command, however it ends. Raises SlurmUnavailable."""
         done = self._start(words, standard_input, most_bytes)
         if done.returncode and any(sign in _said(done) for sign in _UNREACHABLE):
-            raise SlurmUnavailable(f"{words[0]}: {_said(done)}; is Slurm up?")
+            raise _unreachable(words, done.stderr or done.stdout)
         return done
 
     def _start(
@@ -211,6 +212,14 @@ def _environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
     return " ".join((done.stderr or done.stdout).split())
+
+
+def _unreachable(words: Sequence[str], text: str) -> SlurmUnavailable:
+    """Tells the last of what may be many lines: sacct and sacctmgr try more than once, and say each time why."""
+    complaints = [line for line in text.splitlines() if any(sign in line for sign in _UNREACHABLE)]
+    last = " ".join((complaints or [text])[-1].rpartition("error: ")[2].split())
+    daemon = "slurmdbd" if any(sign in text for sign in _OF_SLURMDBD) else "Slurm"
+    return SlurmUnavailable(f"{words[0]}: {last}; is {daemon} up?")
 
 
 def _refusal(words: Sequence[str], said: str) -> UpdateRefused:
