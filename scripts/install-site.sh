@@ -44,6 +44,7 @@ extras=daemon,agent,trainer
 uninstall=no
 WORK=
 STOPPED=
+UPGRADES=
 
 say() { printf 'install-site: %s\n' "$*"; }
 
@@ -196,7 +197,10 @@ start_again() {
 put_programs() {
     say "virtual environment $PREFIX"
     rm -rf "$OLD"
-    [ ! -e "$PREFIX" ] || mv "$PREFIX" "$OLD"
+    if [ -e "$PREFIX" ]; then
+        UPGRADES=yes
+        mv "$PREFIX" "$OLD"
+    fi
     mv "$NEW" "$PREFIX"
     rm -rf "$OLD"
     ln -sfn "$PREFIX/bin/rlalloc" /usr/local/bin/rlalloc
@@ -273,6 +277,18 @@ install_units() {
 }
 
 print_what_remains() {
+    if [ -n "$UPGRADES" ]; then
+        cat <<TEXT
+
+What you have to do after an upgrade (docs/admin/upgrade.md):
+  1. Follow "On upgrade" in CHANGELOG.md, for each version since yours
+  2. Check: rlalloc config check
+            rlalloc doctor
+  3. If jobs call rlalloc's TaskProlog: copy $PLUGIN/task_prolog and task_epilog to the compute nodes, then
+            rlalloc doctor --nodes all
+TEXT
+        return
+    fi
     cat <<TEXT
 
 What you have to do:

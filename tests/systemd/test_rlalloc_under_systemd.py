@@ -115,12 +115,14 @@ def test_the_installed_programs_are_the_sites_own(rlalloc_container: Container) 
 
 
 def test_a_second_installation_changes_nothing(rlalloc_container: Container) -> None:
-    """Installing again keeps the site's configuration and its job_submit.lua."""
+    """Installing again keeps the site's configuration and its job_submit.lua, and prints the steps of an upgrade."""
     container = rlalloc_container
     container.run("sh", "-c", "echo '# ours' >>/etc/rlalloc/rlalloc.yaml; echo '-- ours' >>/etc/slurm/job_submit.lua")
-    container.run(
+    said = container.run(
         "/srv/rlalloc/project/scripts/install-site.sh", "--dependencies-from", "/srv/rlalloc/venv", limit_s=240
-    )
+    ).stdout
+    assert "What you have to do after an upgrade" in said
+    assert "systemctl enable" not in said  # a step of the first installation
     assert container.run("tail", "-n1", "/etc/rlalloc/rlalloc.yaml").stdout == "# ours\n"
     assert container.run("tail", "-n1", "/etc/slurm/job_submit.lua").stdout == "-- ours\n"
 
