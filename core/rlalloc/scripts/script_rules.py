@@ -38,6 +38,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size --fsdp-size"),
         *_words("fsdp_size dp_shard dp_size tp_size pp_size cp_size sp_size ep_size"),
         *_words("--zero-hpz-partition-size zero_hpz_partition_size mics_shard_size"),
+        *_words("--dp-degree dp_degree --fsdp-degree fsdp_degree"),
     )
     slurm_tasks: tuple[str, ...] = (
         "--ntasks",
@@ -93,7 +94,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             "--parallelism-config-cp-size --model-parallel-size --mp-size --tp-degree --pp-degree --tensor-parallel"
         ),
         *_words("--pipeline-parallel --pipe-parallel-size --ds-sequence-parallel-size --ulysses-degree"),
-        "--ring-attn-size",
+        *_words("--ring-attn-size --sp"),
     )
     experts: tuple[str, ...] = (
         *_words("--expert-model-parallel-size expert_model_parallel_size --expert-parallel-size"),
