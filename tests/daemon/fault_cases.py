@@ -111,6 +111,16 @@ AT_ONCE: Final = (
         minutes=7,
     ),
     Fault(
+        "its user moves it to another QOS before the update",
+        {"update1": 'as_user QOS=second; real "$@"'},
+        ("restored",),
+    ),
+    Fault(
+        "its user moves it to another QOS after the update",
+        {"update1": 'real "$@"; as_user QOS=second'},
+        ("restored",),
+    ),
+    Fault(
         "its user sets StartTime=now after the update", {"update1": 'real "$@"; as_user StartTime=now'}, ("begun",)
     ),
     Fault(

@@ -16,7 +16,7 @@ import pytest
 from rlalloc.job import Allocation
 from rlalloc.store import OPEN_STATES, Application, Store
 from rlalloc.tres import gpus_of, gpus_of_request, memory_mib, parse_tres
-from rlalloc_testbed import PLUGIN, Installation, install, start_site
+from rlalloc_testbed import PLUGIN, USER, Installation, install, start_site
 from slurm_testbed import Site, wait_until
 from slurm_testbed.processes import PROGRAMS_VARIABLE
 
@@ -56,6 +56,11 @@ def fault_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with start_site(
         f"faults-{os.getpid()}", nodes=4, job_submit_lua=script, extra_slurm_conf={"MinJobAge": "3600"}
     ) as site:
+        for words in (
+            ("add", "qos", "second"),
+            ("modify", "user", USER, "set", "qos=normal,second", "defaultqos=normal"),
+        ):
+            site.run(["sacctmgr", "--immediate", *words])
         yield site
 
 

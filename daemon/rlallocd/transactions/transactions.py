@@ -37,6 +37,7 @@ from rlallocd.transactions.journal_entries import (
     is_deferred,
     is_new_size,
     parallel_plan_of,
+    record_before,
     restorations_for,
     taking_back,
     update_for,
@@ -45,7 +46,7 @@ from rlallocd.transactions.journal_entries import (
     verify_as_started,
 )
 from rlallocd.transactions.update_plans import without_same_nodes
-from rlallocd.transactions.verification import Verification, changed_meanwhile
+from rlallocd.transactions.verification import Verification, changed_meanwhile, moves
 
 _log = logging.getLogger(__name__)
 
@@ -271,14 +272,18 @@ class Applier:
                 if is_new_size(each, finding) or (each.id in kept and finding.verdict != "as submitted")
             ]
         )
+        obstacles = {job_id: f"slurmctld says of the new size: {said}" for job_id, said in never.items()}
+        obstacles |= {
+            each.job_id: moved for each, finding in found if (moved := _moved(each, finding, jobs[each.job_id]))
+        }
         for application, finding in found:
             taken_back = application.state == "restoring"
             if finding.verdict == "as submitted":
                 refusal = (refusals or {}).get(application.job_id, "")
                 restored = _restored(application, kept.get(application.id, ""))
                 ended.append(restored if taken_back else _left(application, refusal))
-            elif application.job_id in never:
-                wrong.append((application, f"slurmctld says of the new size: {never[application.job_id]}"))
+            elif application.job_id in obstacles:
+                wrong.append((application, obstacles[application.job_id]))
             elif application.id in kept:
                 ended.append(_restored(application, kept[application.id]))
             elif finding.verdict == "as decided" and not taken_back:
@@ -392,6 +397,15 @@ def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
         return "scontrol did not show what it asks for"
     changed = changed_meanwhile(candidate.job, latest)
     return f"someone else changed it after the decision: {changed}" if changed else ""
+
+
+def _moved(application: Application, finding: Verification, job: JobRecord) -> str:
+    """How others moved a job to other limits beside its update: Slurm did not check its new size against those."""
+    before = record_before(application)
+    if before is None or not is_new_size(application, finding):
+        return ""
+    moved = moves(before, job)
+    return f"someone else changed it since it was read: {'; '.join(moved)}" if moved else ""
 
 
 def _left(application: Application, refusal: str) -> tuple[Application, ApplicationState, str]:

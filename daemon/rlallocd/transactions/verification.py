@@ -158,13 +158,20 @@ def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
     # Only the read-back has the CPUs per task in every version of Slurm.
     compared = [field for field in old if field != "CPUs per task" or (old[field] and new[field])]
     changed = [f"{field} {old[field]:g} → {new[field]:g}" for field in compared if old[field] != new[field]]
-    for field in ("account", "qos", "partition"):  # of other limits
-        was, now = getattr(decided_on, field), getattr(latest, field)
-        if set(was.split(",")) != set(now.split(",")):  # the order of partitions says nothing
-            changed.append(f"{field} {was or 'none'} → {now or 'none'}")
+    changed += moves(decided_on, latest)
     if names_in(decided_on.excluded_nodes) != names_in(latest.excluded_nodes):
         changed.append(f"excluded nodes {decided_on.excluded_nodes or 'none'} → {latest.excluded_nodes or 'none'}")
     return "; ".join(changed)
+
+
+def moves(earlier: JobRecord, later: JobRecord) -> list[str]:
+    """What of a job's account, QOS and partitions others changed between two records, and so its limits."""
+    pairs = [(field, getattr(earlier, field), getattr(later, field)) for field in ("account", "qos", "partition")]
+    return [
+        f"{field} {was or 'none'} → {now or 'none'}"
+        for field, was, now in pairs
+        if set(was.split(",")) != set(now.split(","))  # the order of partitions says nothing
+    ]
 
 
 class _Was(msgspec.Struct, frozen=True):
