@@ -501,3 +501,17 @@ def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_wait
     assert (job["CPUs/Task"], job["MinCPUsNode"]) in after
     idle.write_config(redecision={"max_updates": 0, "every_s": NEVER_PASSED_OVER_S})
     idle.read_again()
+
+
+def test_nor_does_it_keep_a_task_of_an_array_waiting(idle: Installation) -> None:
+    """Slurm finds no node that it could ever start on. Only this task has a record of its own."""
+    site = idle.site
+    options = ("-N1", "--gpus-per-node=1", "-c1", "--mem=8G", "--array=0-2", "--hold")
+    job_id = idle.submit(STAYS.format(words="gpus=1 cpus-per-gpu=8-8"), *options)
+    begun(idle, job_id, gpus=1)
+    for words in (["update", f"JobId={job_id}_1", "CPUsPerTask=2"], ["release", str(job_id)]):
+        site.run(["scontrol", *words], user=USER)
+    site.wait_for_states([job_id], {"RUNNING"}, timeout_s=120)
+    task = site.run(["scontrol", "show", "job", f"{job_id}_1"])
+    assert "CPUs/Task=2" in task
+    assert "gres/gpu=1" in task
