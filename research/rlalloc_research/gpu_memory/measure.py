@@ -1,8 +1,9 @@
-"""Measures the setups on this machine's first GPU: ``PYTHONPATH=core:research python measure.py OUTPUT``.
+"""Measures a set of setups on this machine's first GPU: ``PYTHONPATH=core:research python measure.py SET OUTPUT``.
 
-Each setup has a process of its own: no setup finds the memory of another. It is forked from one that has imported the
-libraries, except where bitsandbytes is needed. OUTPUT has one JSON object a line; setups that it already has are left
-out. Needs torch, transformers, accelerate and peft, and bitsandbytes for quantised weights and 8-bit optimizers.
+SET is a key of SETS. Each setup has a process of its own: no setup finds the memory of another. It is forked from one
+that has imported the libraries, except where bitsandbytes is needed. OUTPUT has one JSON object a line; setups that are
+in it are left out. A setup that the GPU's memory does not hold is in it with ``out_of_memory``. Needs torch,
+transformers, accelerate and peft, and bitsandbytes for quantised weights and 8-bit optimizers.
 """
 
 import gc
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +34,9 @@ from torch.utils.data import Dataset  # noqa: E402
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments  # noqa: E402
 
 from rlalloc_research.gpu_memory.memory_setups import CONFIGS, SETUPS, Setup, held_out  # noqa: E402
+from rlalloc_research.gpu_memory.other_families import MODELS, OTHER_FAMILIES  # noqa: E402
+
+SETS: Final = {"first": SETUPS, "other-families": OTHER_FAMILIES}
 
 _STEPS: Final = 3
 _ANSWER: Final = 16
@@ -54,22 +59,26 @@ class Tokens(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": self._tokens[number], "labels": self._tokens[number]}
 
 
-def main(output: Path, *only: str) -> int:
+def main(setups: Sequence[Setup], output: Path, *only: str) -> int:
     """Measure what OUTPUT does not have; ``only``: setups that say one of these words. Returns the exit status."""
     known = {row["what"] for row in _rows(output)}
     wanted = [
         setup
-        for setup in SETUPS
+        for setup in setups
         if setup.describe() not in known and (not only or any(word in setup.describe() for word in only))
     ]
     for setup in wanted:
         began = time.monotonic()
         found = _alone(setup) if setup.base == "nf4" or "8bit" in setup.optimizer else _forked(setup)
         row: dict[str, Any] = {"what": setup.describe(), "held_out": held_out(setup), "script": setup.script()}
-        row |= {"model": setup.model, "config": dict(CONFIGS[setup.model]), **found}
+        row |= {"model": setup.model, "config": _config(setup), **found}
         with output.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
-        told = row.get("error") or f"{row['allocated'] / 2**30:.2f} GiB, {row['used'] / 2**30:.2f} used"
+        told = (
+            row.get("error")
+            or row.get("out_of_memory")
+            or f"{row['allocated'] / 2**30:.2f} GiB, {row['used'] / 2**30:.2f} used"
+        )
         print(f"{setup.describe()}: {told} ({time.monotonic() - began:.0f} s)", flush=True)
     return 0
 
@@ -99,7 +108,7 @@ def _alone(setup: Setup) -> dict[str, Any]:
 
 
 def _print_one(name: str) -> int:
-    setup = next(each for each in SETUPS if each.describe() == name)
+    setup = next(each for setups in SETS.values() for each in setups if each.describe() == name)
     print(msgspec.json.encode(_found(setup)).decode(), flush=True)
     return 0
 
@@ -118,6 +127,9 @@ def _measured(setup: Setup, answer: Connection) -> None:
 def _found(setup: Setup) -> dict[str, Any]:
     try:
         return _peak(setup)
+    except torch.OutOfMemoryError as err:
+        total = torch.cuda.get_device_properties(0).total_memory
+        return {"out_of_memory": str(err)[:500], "total": total, "gpu": torch.cuda.get_device_name()}
     except Exception as err:  # noqa: BLE001 (whatever it is belongs into the row)
         return {"error": f"{type(err).__name__}: {err}"[:500]}
 
@@ -130,23 +142,26 @@ def _peak(setup: Setup) -> dict[str, Any]:
     if on_gpu:
         total = torch.cuda.get_device_properties(0).total_memory
     model = _model(setup, torch.device("cuda" if on_gpu else "cpu"))
-    parameters = sum(each.numel() for each in model.parameters())
+    parameters = sum(each.numel() for name, each in model.named_parameters() if "lora_" not in name)
+    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     gc.collect()
     if on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     (_serve if setup.serve else _train)(setup, model)
     if not on_gpu:
-        return {"parameters": parameters, "allocated": 0, "reserved": 0, "used": 0}
+        return {"parameters": parameters, "trained": trained, "allocated": 0, "reserved": 0, "used": 0}
     torch.cuda.synchronize()
     now_free, _ = torch.cuda.mem_get_info()
     stats = torch.cuda.memory_stats()
     return {
         "parameters": parameters,
+        "trained": trained,
         "allocated": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
         "used": total - now_free,
         "before": total - free,
+        "total": total,
         "retries": stats["num_alloc_retries"],
         "gpu": torch.cuda.get_device_name(),
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -160,12 +175,17 @@ def _version(name: str) -> str:
         return ""
 
 
+def _config(setup: Setup) -> dict[str, Any]:
+    other = MODELS.get(setup.model)
+    return dict(CONFIGS[setup.model] if other is None else other.config)
+
+
 def _model(setup: Setup, device: torch.device) -> Any:
     """The model with random weights, made on the GPU."""
-    values = dict(CONFIGS[setup.model])
+    values = _config(setup)
     config = transformers.CONFIG_MAPPING[values.pop("model_type")](**values)
     with device:
-        model = AutoModelForCausalLM.from_config(config, dtype=_DTYPES[setup.precision], attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(config, dtype=_DTYPES[setup.precision])
     model.config.use_cache = setup.serve
     if setup.base == "nf4":
         _quantise(model, device)
@@ -215,6 +235,7 @@ def _train(setup: Setup, model: Any) -> None:
             output_dir=folder,
             max_steps=_STEPS,
             per_device_train_batch_size=setup.micro_batch,
+            gradient_accumulation_steps=setup.accumulation,
             bf16=setup.precision == "amp" or bool(setup.lora),
             gradient_checkpointing=setup.checkpointing,
             optim=setup.optimizer,
@@ -224,8 +245,8 @@ def _train(setup: Setup, model: Any) -> None:
             disable_tqdm=True,
             use_cpu=not torch.cuda.is_available(),
         )
-        vocabulary = CONFIGS[setup.model]["vocab_size"]
-        data = Tokens(setup.sequence, vocabulary, _STEPS * setup.micro_batch)
+        vocabulary = _config(setup)["vocab_size"]
+        data = Tokens(setup.sequence, vocabulary, _STEPS * setup.micro_batch * setup.accumulation)
         trainer = Trainer(model=model, args=arguments, train_dataset=data)
         trainer.train()
         wrapped = type(trainer.model_wrapped).__name__
@@ -235,7 +256,7 @@ def _train(setup: Setup, model: Any) -> None:
 
 def _serve(setup: Setup, model: Any) -> None:
     model.eval()
-    prompt = torch.randint(CONFIGS[setup.model]["vocab_size"], (1, setup.sequence - _ANSWER), device=model.device)
+    prompt = torch.randint(_config(setup)["vocab_size"], (1, setup.sequence - _ANSWER), device=model.device)
     with torch.inference_mode():
         model.generate(
             prompt,
@@ -248,4 +269,6 @@ def _serve(setup: Setup, model: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_print_one(sys.argv[2]) if sys.argv[1] == _ALONE else main(Path(sys.argv[1]), *sys.argv[2:]))
+    if sys.argv[1] == _ALONE:
+        sys.exit(_print_one(sys.argv[2]))
+    sys.exit(main(SETS[sys.argv[1]], Path(sys.argv[2]), *sys.argv[3:]))

@@ -20,6 +20,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     ``precision`` amp: weights in 32 bits and bfloat16 autocast; bf16: weights, gradients and moments in 16 bits.
     ``lora`` is the rank of adapters on ``targets``, 0 for none. ``base`` nf4: the frozen weights are quantised.
     ``ddp``: as a job of several GPUs is, though there is one: with DistributedDataParallel's buckets.
+    ``accumulation``: micro-batches of a step.
     """
 
     model: str
@@ -33,6 +34,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     targets: str = "q_proj,v_proj"
     base: Literal["16-bit", "nf4"] = "16-bit"
     ddp: bool = False
+    accumulation: int = 1
 
     def describe(self) -> str:
         """One line for people."""
@@ -44,6 +46,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             words[1] = f"{how} {self.lora} on {'all' if self.targets == 'all-linear' else self.targets}"
         words.append(f"{self.micro_batch} x {self.sequence} tokens")
         words += ["checkpointing"] * self.checkpointing + ["DDP"] * self.ddp
+        if self.accumulation > 1:
+            words.append(f"accumulation {self.accumulation}")
         if self.optimizer != "adamw_torch_fused":
             words.append(self.optimizer)
         return ", ".join(words)
@@ -59,6 +63,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             words += [f"--per_device_train_batch_size {self.micro_batch}", f"--block_size {self.sequence}"]
             words.append(f"--optim {self.optimizer}")
             words += ["--gradient_checkpointing True"] * self.checkpointing
+            words += [f"--gradient_accumulation_steps {self.accumulation}"] * (self.accumulation > 1)
             if self.lora:
                 words.append(f"--use_peft --lora_r {self.lora} --lora_target_modules {self.targets}")
             words += ["--load_in_4bit"] * (self.base == "nf4")
@@ -249,8 +254,11 @@ SETUPS: Final[tuple[Setup, ...]] = (
 
 
 def held_out(setup: Setup) -> bool:
-    """Whether no formula may be mended by this setup: half of them, drawn by a seed before anything was measured."""
-    return setup in _HELD_OUT
+    """Whether no formula may be mended by this setup: half of them, drawn by a seed before anything was measured.
+
+    Setups of other sets are all held out.
+    """
+    return setup in _HELD_OUT or setup not in SETUPS
 
 
 _HELD_OUT: Final = frozenset(random.Random(_SPLIT_SEED).sample(SETUPS, len(SETUPS) // 2))
