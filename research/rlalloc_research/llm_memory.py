@@ -14,7 +14,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.llm.architecture import Architecture, architecture_of_config
 from rlalloc.llm.facts import Facts
 from rlalloc.llm.model_needs import memory_on
-from rlalloc_research.gpu_memory.measured_cases import MeasuredCase, measured_cases
+from rlalloc_research.gpu_memory.measured_cases import FIRST_SETUPS, OTHER_FAMILIES, MeasuredCase, measured_cases
 from rlalloc_research.llm_memory_cases import GB, GIB, SOURCES, Case, cases
 
 WITHIN: Final = 0.15
@@ -63,7 +63,13 @@ def print_cases(ran: Path | None) -> None:
         console.print(f"assumed for {names}: {assumed}", highlight=False, markup=False)
     console.print(f"\n{summary('all cases', listed)}", highlight=False)
     console.print(summary("measured in runs", [case for case in listed if case.measured]), highlight=False)
-    _print_measured(console, measured_cases())
+    first = measured_cases(FIRST_SETUPS)
+    _print_measured(console, "Measured on an H100", first)
+    console.print(summary("held out", [case for case in first if case.held_out]), highlight=False)
+    others = measured_cases(OTHER_FAMILIES)
+    _print_measured(console, "Other families, measured on an H200", others)
+    right = sum(case.fit_is_right for case in others)
+    console.print(f"whether it fits the H200 is right for {right} of {len(others)} setups", highlight=False)
     if ran is not None:
         check = check_runs(ran)
         console.print(
@@ -73,19 +79,26 @@ def print_cases(ran: Path | None) -> None:
         )
 
 
-def _print_measured(console: Console, listed: Sequence[MeasuredCase]) -> None:
-    """The setups that we measured on an H100: what PyTorch gave out, what the GPU had in use, and our figures."""
-    table = Table(title="Measured on an H100 (27 November 2026) and computed [GiB]")
+def _print_measured(console: Console, title: str, listed: Sequence[MeasuredCase]) -> None:
+    """The setups that we measured: what PyTorch gave out, what the GPU had in use, and our figures."""
+    table = Table(title=f"{title} (27 November 2026) and computed [GiB]")
     for column in ("case", "allocated", "computed", "error", "used", "needed", ""):
         table.add_column(column, justify="left" if column in ("case", "") else "right")
     for case in listed:
-        figures = (f"{value / GIB:,.2f}" for value in (case.allocated, case.estimate))
-        totals = (f"{value / GIB:,.2f}" for value in (case.used, case.needed))
-        marks = ["held out"] * case.held_out + [f"beyond {WITHIN:.0%}"] * (abs(case.error) > WITHIN)
-        table.add_row(case.what, *figures, f"{case.error:+.1%}", *totals, ", ".join(marks))
+        allocated, computed, used, needed = (
+            f"{value / GIB:,.2f}" if value else "-"
+            for value in (case.allocated, case.estimate, case.used, case.needed)
+        )
+        error = f"{case.error:+.1%}" if case.ran else "out of memory"
+        beyond = case.ran and abs(case.error) > WITHIN
+        marks = ["held out"] * case.held_out + [f"beyond {WITHIN:.0%}"] * beyond
+        marks += [f"{case.parameters_off:+,} parameters"] * (case.parameters_off != 0)
+        table.add_row(case.what, allocated, computed, error, used, needed, ", ".join(marks))
     console.print(table, highlight=False)
-    console.print(summary("measured by us", listed), highlight=False)
-    console.print(summary("held out", [case for case in listed if case.held_out]), highlight=False)
+    ran = [case for case in listed if case.ran]
+    below = sum(case.needed < case.used for case in ran)
+    console.print(summary("measured by us", ran), highlight=False)
+    console.print(f"the GPU had more than `needed` in use in {below} of {len(ran)} setups", highlight=False)
 
 
 def summary(name: str, listed: Sequence[Case] | Sequence[MeasuredCase]) -> str:

@@ -1,8 +1,8 @@
 """Measures a set of setups on this machine's first GPU: ``PYTHONPATH=core:research python measure.py SET OUTPUT``.
 
 SET is a key of SETS. Each setup has a process of its own: no setup finds the memory of another. It is forked from one
-that has imported the libraries, except where bitsandbytes is needed. OUTPUT has one JSON object a line; setups that are
-in it are left out. A setup that the GPU's memory does not hold is in it with ``out_of_memory``. Needs torch,
+that has imported the libraries, except where bitsandbytes is needed. OUTPUT has one JSON object a line; setups in
+it are left out. A setup that the GPU's memory does not hold is in it with ``out_of_memory``. Needs torch,
 transformers, accelerate and peft, and bitsandbytes for quantised weights and 8-bit optimizers.
 """
 

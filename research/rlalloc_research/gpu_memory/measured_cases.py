@@ -1,4 +1,7 @@
-"""What ``measure`` found on an H100, and what rlalloc computes from each setup's batch script and config.json."""
+"""What ``measure`` found on an H100 and an H200, and what rlalloc computes.
+
+It computes from each setup's batch script and config.json.
+"""
 
 import json
 from pathlib import Path
@@ -10,7 +13,8 @@ from rlalloc.llm.facts import Facts
 from rlalloc.llm.model_needs import memory_on
 from rlalloc.llm.named_files import facts_of_script
 
-MEASURED: Final = Path(__file__).with_name("h100.jsonl")
+FIRST_SETUPS: Final = Path(__file__).with_name("h100.jsonl")
+OTHER_FAMILIES: Final = Path(__file__).with_name("h200.jsonl")
 _GIB: Final = 1024.0**3
 _RESERVES: Final = ("CUDA", "fragmentation")
 
@@ -18,35 +22,51 @@ _RESERVES: Final = ("CUDA", "fragmentation")
 class MeasuredCase(msgspec.Struct, frozen=True):
     """One setup. Bytes at the peak: ``allocated`` by PyTorch, ``used`` of the GPU with CUDA's context.
 
-    ``estimate`` is what rlalloc computes for the first, ``needed`` what it asks of a GPU.
+    Both are 0 where the GPU, of ``memory`` bytes (0: not noted), was too small. ``estimate`` is what rlalloc computes
+    for the first, ``needed`` what it asks of a GPU. ``parameters_off`` is by how much it counts too many.
     """
 
     what: str
     held_out: bool
     allocated: float
     used: float
+    memory: float
     estimate: float
     needed: float
+    parameters_off: int
+
+    @property
+    def ran(self) -> bool:
+        """Whether it fitted the GPU."""
+        return self.allocated > 0
 
     @property
     def error(self) -> float:
-        """The estimate over what was allocated, less 1."""
+        """The estimate over what was allocated, less 1; of a setup that ran."""
         return self.estimate / self.allocated - 1
+
+    @property
+    def fit_is_right(self) -> bool:
+        """Whether ``needed`` tells if it fits; where ``memory`` is known."""
+        return (self.needed <= self.memory) == self.ran
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A line of ``h100.jsonl``; it has more keys than these."""
+    """A line of a file; it has more keys than these."""
 
     what: str
     held_out: bool
     script: str
     model: str
     config: dict[str, Any]
-    allocated: int
-    used: int
+    parameters: int = 0
+    trained: int = 0
+    allocated: int = 0
+    used: int = 0
+    total: int = 0
 
 
-def measured_cases(path: Path = MEASURED) -> tuple[MeasuredCase, ...]:
+def measured_cases(path: Path) -> tuple[MeasuredCase, ...]:
     """All setups that were measured."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return tuple(_case(msgspec.json.decode(line, type=_Row)) for line in lines)
@@ -60,8 +80,19 @@ def facts_of(script: str, model: str, config: dict[str, Any]) -> Facts:
 
 def _case(row: _Row) -> MeasuredCase:
     gpus = 2 if "--nproc-per-node=2" in row.script else 1
-    memory = memory_on(facts_of(row.script, row.model, row.config), gpus, 8)
-    if memory is None:
+    facts = facts_of(row.script, row.model, row.config)
+    memory = memory_on(facts, gpus, 8)
+    if memory is None or facts.architecture is None:
         raise ValueError(f"{row.what}: rlalloc does not read its script")
     estimate = sum(part.gib for part in memory.parts if part.name not in _RESERVES)
-    return MeasuredCase(row.what, row.held_out, row.allocated, row.used, estimate * _GIB, memory.needed_gib * _GIB)
+    return MeasuredCase(
+        what=row.what,
+        held_out=row.held_out,
+        allocated=row.allocated,
+        used=row.used,
+        memory=row.total,
+        estimate=estimate * _GIB,
+        needed=memory.needed_gib * _GIB,
+        # The first file counts adapters too, and has no ``trained``.
+        parameters_off=facts.architecture.parameters - row.parameters if row.trained else 0,
+    )

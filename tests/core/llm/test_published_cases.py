@@ -10,9 +10,10 @@ from rlalloc.llm.architecture import architecture_of_config
 from rlalloc.llm.facts import Facts, facts_of_words
 from rlalloc.llm.known_models import architecture_named
 from rlalloc.llm.model_needs import counts_that_fit, memory_on
-from rlalloc_research.gpu_memory.measured_cases import MEASURED as MEASURED_FILE
-from rlalloc_research.gpu_memory.measured_cases import MeasuredCase, measured_cases
+from rlalloc_research.gpu_memory.measured_cases import FIRST_SETUPS, MeasuredCase, measured_cases
+from rlalloc_research.gpu_memory.measured_cases import OTHER_FAMILIES as OTHERS_FILE
 from rlalloc_research.gpu_memory.memory_setups import CONFIGS, SETUPS, held_out
+from rlalloc_research.gpu_memory.other_families import MODELS, OTHER_FAMILIES
 from rlalloc_research.llm_memory import WITHIN, check_runs, summary
 from rlalloc_research.llm_memory_cases import SOURCES, Case, cases
 
@@ -45,7 +46,7 @@ def test_computed_figures_are_within_15_percent(case: Case) -> None:
     assert abs(case.error) <= 0.51
 
 
-MEASURED = measured_cases()
+MEASURED = measured_cases(FIRST_SETUPS)
 MEASURED_BEYOND = {"mistral-7b, LoRA 16 on q_proj,v_proj, 2 x 2048 tokens"}
 """Without checkpoints, frozen matrices keep no inputs; our estimate is too high."""
 
@@ -58,7 +59,7 @@ def test_computed_figures_are_within_15_percent_of_what_we_measured(case: Measur
 
 def test_each_setup_was_measured_with_its_script() -> None:
     """The file of measurements is of the setups as they are, and half of them were held out by the seed."""
-    rows = [json.loads(line) for line in MEASURED_FILE.read_text().splitlines()]
+    rows = [json.loads(line) for line in FIRST_SETUPS.read_text().splitlines()]
     assert [(row["what"], row["script"], row["held_out"]) for row in rows] == [
         (setup.describe(), setup.script(), held_out(setup)) for setup in SETUPS
     ]
@@ -66,8 +67,16 @@ def test_each_setup_was_measured_with_its_script() -> None:
     assert sum(row["held_out"] for row in rows) == 35
 
 
+def test_each_setup_of_other_families_was_measured_as_it_was_drawn() -> None:
+    rows = [json.loads(line) for line in OTHERS_FILE.read_text().splitlines()]
+    assert [(row["what"], row["script"]) for row in rows] == [
+        (setup.describe(), setup.script()) for setup in OTHER_FAMILIES
+    ]
+    assert all(row["held_out"] and row["config"] == MODELS[row["model"]].config for row in rows)
+
+
 def test_rlalloc_counts_the_parameters_that_transformers_made() -> None:
-    for row in map(json.loads, MEASURED_FILE.read_text().splitlines()):
+    for row in map(json.loads, FIRST_SETUPS.read_text().splitlines()):
         if "LoRA" not in row["what"]:
             model = architecture_of_config(row["config"])
             assert model is not None
