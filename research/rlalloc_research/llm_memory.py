@@ -132,7 +132,10 @@ def _needed_part(row: dict[str, str]) -> float:
 
 
 def facts_of_mpt_run(row: dict[str, str]) -> Facts:
-    """A row of the table. llm-foundry's MPT has a fused loss by default. Raises KeyError, ValueError."""
+    """A row of the table. llm-foundry's MPT has flash attention and a fused loss by default.
+
+    Raises KeyError, ValueError.
+    """
     return Facts(
         purpose="train",
         zero_stage=_STAGES.get(row["sharding_strategy"], 0),
@@ -140,6 +143,7 @@ def facts_of_mpt_run(row: dict[str, str]) -> Facts:
         sequence=int(row["seqlen_t"]),
         precision="16-bit",
         checkpointing="full" if row["activation_checkpointing"] == "True" else "none",
+        flash_attention=True,
         fused_loss=True,
         architecture=_mpt(row["model"]),
     )

@@ -5,6 +5,7 @@ needs transformers; smaller packages on PyPI either ask the hub or know a few mo
 the arithmetic is here. ``tests/core/llm`` compares it with the parameter counts that models' publishers state.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -44,7 +45,11 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``norm_weights`` is 1 for RMSNorm, 2 for a LayerNorm; 1 with ``layer_norm`` is a LayerNorm without bias.
     ``positions_extra`` are rows of the table of positions beyond its length; None means that positions are not
-    learned. ``gelu_operations``: Hugging Face computes its GELU as a product, a power and a tanh ("gelu_new").
+    learned. ``head_norms`` are of each head's queries and keys, ``wide_head_norms`` of all heads' together.
+
+    What Hugging Face's code does: ``gelu_operations``: its GELU is a product, a power and a tanh ("gelu_new").
+    ``eager_attention``: it has no fused attention. ``norm_inputs`` are the 32-bit values that a norm keeps of its
+    input; ``norm_product_32``: its product with the weights is in 32 bits too.
     """
 
     gated: bool = True
@@ -58,9 +63,13 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedding_norm: bool = False
     head_bias: bool = False
     head_norms: bool = False
+    wide_head_norms: bool = False
+    norm_inputs: int = 1
+    norm_product_32: bool = False
     tied: bool = False
     dropout: bool = False
     gelu_operations: bool = False
+    eager_attention: bool = False
     ffn_halved: bool = False
     known: bool = True
 
@@ -68,6 +77,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _GPT: Final = Family(
     gated=False, norm_weights=2, qkv_bias=True, output_bias=True, mlp_bias=True, tied=True, dropout=True
 )
+_COHERE: Final = Family(tied=True, norms=1, norm_inputs=2, norm_product_32=True)
 FAMILIES: Final[Mapping[str, Family]] = {
     "llama": Family(),
     "mistral": Family(),
@@ -83,26 +93,47 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "qwen2_moe": Family(qkv_bias=True),
     "qwen3": Family(head_norms=True),
     "qwen3_moe": Family(head_norms=True),
+    "granite": Family(),
+    "granitemoe": Family(),
+    "smollm3": Family(tied=True),
+    "ernie4_5": Family(tied=True),
+    "exaone4": Family(head_norms=True),
+    "glm4": Family(norms=4),
+    "stablelm": Family(norm_weights=2),
+    "olmo2": Family(wide_head_norms=True, norm_product_32=True),
+    "olmoe": Family(wide_head_norms=True),
+    "nemotron": Family(gated=False, norm_weights=2),
+    # Not counted: two numbers of each layer's activation function.
+    "apertus": Family(gated=False, head_norms=True, known=False),
     "gpt_oss": Family(qkv_bias=True, output_bias=True, mlp_bias=True),
-    "gemma": Family(tied=True),
-    "gemma2": Family(tied=True, norms=4),
-    "gemma3_text": Family(tied=True, norms=4, head_norms=True),
-    "cohere": Family(tied=True, norms=1),
+    "gemma": Family(tied=True, norm_product_32=True),
+    "gemma2": Family(tied=True, norms=4, norm_product_32=True),
+    "gemma3_text": Family(tied=True, norms=4, head_norms=True, norm_product_32=True),
+    "cohere": _COHERE,
+    "cohere2": _COHERE,
     "gpt2": msgspec.structs.replace(_GPT, positions_extra=0, gelu_operations=True),
-    "gpt_neo": msgspec.structs.replace(_GPT, positions_extra=0, qkv_bias=False, gelu_operations=True),
+    "gpt_bigcode": msgspec.structs.replace(_GPT, positions_extra=0),
+    "gpt_neo": msgspec.structs.replace(
+        _GPT, positions_extra=0, qkv_bias=False, gelu_operations=True, eager_attention=True
+    ),
     "gpt_neox": msgspec.structs.replace(_GPT, tied=False),
-    "gptj": Family(gated=False, norm_weights=2, norms=1, mlp_bias=True, head_bias=True, dropout=True),
+    "gptj": Family(
+        gated=False, norm_weights=2, norms=1, mlp_bias=True, head_bias=True, dropout=True, gelu_operations=True,
+        eager_attention=True,
+    ),
     "opt": msgspec.structs.replace(_GPT, positions_extra=2),
-    "bloom": msgspec.structs.replace(_GPT, embedding_norm=True),
+    "bloom": msgspec.structs.replace(_GPT, embedding_norm=True, eager_attention=True),
     "falcon": Family(gated=False, norm_weights=2, norms=1, tied=True),
     "phi": Family(
-        gated=False, norm_weights=2, norms=1, qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True
+        gated=False, norm_weights=2, norms=1, qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True,
+        gelu_operations=True,
     ),
-    "mpt": Family(gated=False, tied=True, layer_norm=True),
+    "mpt": Family(gated=False, tied=True, layer_norm=True, eager_attention=True),
     "starcoder2": msgspec.structs.replace(_GPT, dropout=False),
     "megatron": msgspec.structs.replace(_GPT, positions_extra=0),
-}
+}  # fmt: skip
 """By ``model_type``; ``megatron`` is Megatron-LM's GPT with its defaults."""
+_DROPOUTS: Final = ("resid_pdrop", "residual_dropout", "hidden_dropout", "resid_dropout", "dropout")
 UNKNOWN_FAMILY: Final = Family(known=False)
 
 
@@ -198,6 +229,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _norm_parameters(self) -> int:
         norm = self.family.norm_weights * self.hidden
         per_layer = self.family.norms * norm + 2 * self.head_dim * self.family.head_norms
+        per_layer += (self.heads + self.kv_heads) * self.head_dim * self.family.wide_head_norms
         if self.latent is not None:
             per_layer += self.latent.kv_rank + self.latent.query_rank
         final = norm if self.embedding_width in (0, self.hidden) else 0  # OPT-350M, of another width, has none
@@ -234,12 +266,12 @@ def architecture_of_config(config: Mapping[str, Any]) -> Architecture | None:
     family = _family_of(model_type, config)
     layers = _whole(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     hidden = _whole(config, "hidden_size", "n_embd", "d_model", "n_embed")
-    heads = _whole(config, "num_attention_heads", "n_head", "n_heads")
+    heads = _whole(config, "num_attention_heads", "n_head", "n_heads", "num_heads")
     vocabulary = _whole(config, "vocab_size")
     if not (layers and hidden and heads and vocabulary):
         return None
     kv_heads = _whole(config, "num_key_value_heads", "num_kv_heads") or heads
-    if model_type == "falcon" and not config.get("new_decoder_architecture"):
+    if model_type in ("falcon", "gpt_bigcode") and not config.get("new_decoder_architecture"):
         kv_heads = 1 if _flag(config, "multi_query", default=True) else heads
     intermediate = _whole(config, "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size") or 4 * hidden
     return Architecture(
@@ -265,6 +297,11 @@ def _family_of(model_type: str, config: Mapping[str, Any]) -> Family:
         family = msgspec.structs.replace(family, norms=2)
     if _flag(config, "attention_bias", default=False):
         family = msgspec.structs.replace(family, qkv_bias=True, output_bias=True)
+    if _flag(config, "use_qkv_bias", default=False):
+        family = msgspec.structs.replace(family, qkv_bias=True)
+    rates = [str(config[name]) for name in _DROPOUTS if config.get(name) is not None]
+    if rates:
+        family = msgspec.structs.replace(family, dropout=any(re.search("[1-9]", rate) for rate in rates))
     if _flag(config, "mlp_bias", default=False):
         family = msgspec.structs.replace(family, mlp_bias=True)
     return family

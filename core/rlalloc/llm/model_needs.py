@@ -1,6 +1,8 @@
 """From facts to GPUs: what each holds with a given count, which counts make sense, and which fit. Pure functions."""
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -27,6 +29,15 @@ _DEFAULT_FRACTION: Final = 0.9
 _MOST_COUNTS: Final = 256
 _OWN_MODELS: Final = ("megatron", "torchtitan", "torchtune")
 """Frameworks with models of their own; others train Hugging Face's."""
+_MATRICES: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("query_key_value", "qkv_proj", "wqkv", "c_attn", "w_pack"), ("qkv",)),
+    **dict.fromkeys(("out_proj", "output_proj", "dense"), ("o",)),
+    **dict.fromkeys(("fc1", "c_fc", "fc_in", "dense_h_to_4h"), ("up",)),
+    **dict.fromkeys(("fc2", "fc_out", "dense_4h_to_h"), ("down",)),
+    "gate_up_proj": ("gate", "up"),
+    "c_proj": ("o", "down"),
+}
+"""Names of matrices in Hugging Face's and torchtune's models that do not tell their place."""
 _GROUP: Final = 128
 """Weights that share a scale in AWQ and GPTQ as models are published, and the block of FP8 in DeepSeek and Qwen3."""
 
@@ -233,10 +244,17 @@ def training_on(facts: Facts, gpus: int, gpus_per_node: int) -> Training:
         precision=precision_of(facts),
         optimizer=facts.optimizer or "adamw",  # type: ignore[arg-type]  # the reader made it one of these
         checkpointing=facts.checkpointing or "none",  # type: ignore[arg-type]
-        flash_attention=facts.flash_attention is not False,
+        flash_attention=_fuses_attention(facts, transformers=hugging_face),
         fused_loss=bool(facts.fused_loss),
         lora=lora,
     )
+
+
+def _fuses_attention(facts: Facts, *, transformers: bool) -> bool:
+    """Whether no layer keeps its attention's scores: what the script says, else what the model's code can do."""
+    if facts.flash_attention is not None:
+        return facts.flash_attention
+    return not (transformers and facts.architecture is not None and facts.architecture.family.eager_attention)
 
 
 def _accumulates(facts: Facts, copies: int) -> bool:
@@ -272,10 +290,9 @@ def precision_of(facts: Facts) -> PrecisionName:
 
 
 def _targets(text: str | None) -> tuple[str, ...]:
-    """Matrices by the names that PEFT, LLaMA-Factory and torchtune give them; PEFT's default is q and v."""
+    """Matrices by the names that models give them; PEFT's default is q and v. A name that is not known means all."""
     if text is None:
         return ("q", "v")
-    if text in ("all", "all-linear"):
-        return LORA_TARGETS
-    found = tuple(target for target in LORA_TARGETS if f"{target}_proj" in text)
-    return found or LORA_TARGETS
+    words = re.findall(r"\w+", text.lower())
+    found = {target for word in words for target in _MATRICES.get(word, (word.removesuffix("_proj"),))}
+    return tuple(target for target in (*LORA_TARGETS, "qkv") if target in found) or LORA_TARGETS

@@ -169,7 +169,9 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     ("dtype", "dtype torch-dtype", _DTYPE),
     ("precision", "pure-bf16", _when("pure-16-bit")),
     ("distributed_optimizer", "optim.name", lambda text: True if "distributed" in text else None),
-    ("optimizer", "optim optimizer optimizer.type optimizer.-component-", _optimizer),
+    ("optimizer", "optimizer optimizer.type optimizer.-component-", _optimizer),
+    # Hugging Face's Trainer has no momentum.
+    ("optimizer", "optim", lambda text: "sgd" if text.lower() == "sgd" else _optimizer(text)),
     ("checkpointing", "gradient-checkpointing activation-checkpointing", _when("full", "none")),
     ("checkpointing", "enable-activation-checkpointing fsdp-activation-checkpointing", _when("full", "none")),
     ("checkpointing", "activation-checkpoint.mode", _one_of({"selective": "selective", "full": "full"})),

@@ -55,11 +55,17 @@ def training_memory(model: Architecture, training: Training) -> TrainingMemory:
     weights, copy, gradients, optimizer = _states(model, training)
     buckets = gradients if training.gradient_buckets else 0.0
     activations = stored + max(0.0, working - loss)  # a layer is recomputed after the loss has gone
-    if not training.accumulates:
+    update = _update(model, training)
+    if training.accumulates:
+        if training.transformers and model.tied and training.lora is None:
+            loss = max(loss, _tied_gradient(model, training))
+        if training.transformers and training.zero_stage == 0 and update > copy + activations + loss:
+            copy, activations, loss = 0.0, update, 0.0
+    else:
         if model.tied and training.lora is None:
             # The gradients of a tied embedding's two uses are added last: one is beside the other.
             working += _embedding(model, training) * PRECISIONS[training.precision].gradients
-        working = max(working, _update(model, training))
+        working = max(working, update)
         if copy + activations + loss < gradients + working:
             copy, activations, loss = 0.0, working, 0.0
         else:
@@ -121,6 +127,18 @@ def _update(model: Architecture, training: Training) -> float:
     return 0.0
 
 
+def _tied_gradient(model: Architecture, training: Training) -> float:
+    """The gradient of a tied embedding as the head, and the logits' own.
+
+    It is added to that of earlier micro-batches when the backward pass comes to the embedding.
+    """
+    precision = PRECISIONS[training.precision]
+    logits = training.micro_batch * training.sequence / training.context_parallel * model.vocabulary
+    return (
+        _embedding(model, training) * precision.gradients + logits * precision.activation / training.tensor_parallel
+    )
+
+
 def _embedding(model: Architecture, training: Training) -> float:
     """Parameters of the embedding or of the head, on one GPU."""
     return model.vocabulary * (model.embedding_width or model.hidden) / training.tensor_parallel
@@ -161,18 +179,40 @@ def layer_activations(model: Architecture, training: Training, *, recomputed: bo
     width = model.intermediate
     if model.experts is not None:
         width = model.experts.per_token * model.experts.intermediate + model.experts.shared_intermediate
-    inside = size * (2 * query + 2 * kv + (4 if model.family.gated else 2) * width)
+    gates = 2 if model.family.gated else 0  # the gate after its activation function, and what it multiplies
+    inside = size * (2 * query + 2 * kv + (1 + gates) * width)
     if training.transformers and model.family.gelu_operations:
         # 0.5 x · (1 + tanh(…(x + 0.04 x³))): half of x, the tanh, and 1 + tanh are kept too. autocast computes the
         # power in 32 bits, and so all that follows.
         inside += width * (14 if training.precision == "amp" else 3 * size)
     scores = 0.0
     if not training.flash_attention and (training.checkpointing == "none" or recomputed):
-        scores = model.heads * training.sequence * (2 * size + 1 if model.family.dropout else size)
-    around = model.hidden * (4 * size + 2 * model.family.dropout)  # two norms, two inputs, two dropout masks
+        scores = model.heads * training.sequence * _score_bytes(model, training)
+    around = model.hidden * (2 * size + 2 * model.family.dropout)  # two norms, two dropout masks
     if training.transformers:
         around += _single_operations(model, training) - 2 * size * model.hidden
+    if training.transformers and training.lora is not None:
+        # A frozen matrix keeps no input. PEFT converts that of an adapter to 32 bits, and autocast back: a copy each.
+        adapted = {*training.lora.targets} - ({"gate"} if not gates else set())
+        inside += size * (query * ("o" in adapted) + width * ("down" in adapted))
+        around += size * model.hidden * len(adapted - {"o", "down"})
+    else:
+        inside += size * width
+        around += 2 * size * model.hidden
     return tokens * ((inside + scores) / shared + around / outside)
+
+
+def _score_bytes(model: Architecture, training: Training) -> int:
+    """Bytes of one attention score: the softmax and what dropout leaves of it, with its mask.
+
+    Hugging Face's code has the softmax in 32 bits, and a copy in the precision of the values.
+    """
+    size = PRECISIONS[training.precision].activation
+    if not training.transformers:
+        return 2 * size + 1 if model.family.dropout else size
+    if model.family.dropout:
+        return 4 + 1 + size
+    return 4 + size if size < 4 else size
 
 
 def _residual_bytes(training: Training) -> int:
@@ -183,17 +223,23 @@ def _residual_bytes(training: Training) -> int:
 
 
 def _single_operations(model: Architecture, training: Training) -> int:
-    """Bytes of a token in one layer's norms: a LayerNorm keeps its input.
+    """Bytes of a token in one layer's norms: a LayerNorm keeps its input, which autocast converts to 32 bits.
 
-    Hugging Face's RMSNorm keeps the input in 32 bits, and the quotient before it is multiplied by the weights; so do
-    the norms of queries and keys.
+    Hugging Face's RMSNorm keeps the input in 32 bits, and the quotient before it is multiplied by the weights, unless
+    they are frozen; so do the norms of queries and keys.
     """
     residual = _residual_bytes(training)
-    if model.family.norm_weights == 2 or model.family.layer_norm:
-        return model.family.norms * residual * model.hidden
-    heads = (model.heads + model.kv_heads) * model.head_dim * model.family.head_norms
+    family = model.family
+    if family.norm_weights == 2 or family.layer_norm:
+        return family.norms * (4 if training.precision == "amp" else residual) * model.hidden
+    heads = (model.heads + model.kv_heads) * model.head_dim * (family.head_norms or family.wide_head_norms)
     size = PRECISIONS[training.precision].activation
-    return model.family.norms * (4 + residual) * model.hidden + heads * (4 + size)
+    if training.lora is not None:
+        residual = size = 0
+    elif family.norm_product_32:
+        residual = size = 4
+    kept = 4 * family.norm_inputs
+    return family.norms * (kept + residual) * model.hidden + heads * (kept + size)
 
 
 def _activations(model: Architecture, training: Training) -> tuple[float, float]:

@@ -72,6 +72,7 @@ BYTES_PER_WEIGHT: Final[Mapping[str, float]] = {
 """Bytes of a weight in a layer's matrices. Embeddings and head stay in 16 bits when matrices have fewer."""
 
 LORA_TARGETS: Final = ("q", "k", "v", "o", "gate", "up", "down")
+"""All matrices of a layer. Some models have ``qkv`` for the first three."""
 
 
 class Lora(msgspec.Struct, frozen=True):
@@ -91,6 +92,7 @@ class Lora(msgspec.Struct, frozen=True):
             "q": model.hidden + query,
             "k": model.hidden + kv,
             "v": model.hidden + kv,
+            "qkv": model.hidden + query + 2 * kv,
             "o": query + model.hidden,
             "gate": (model.hidden + width) * copies * model.family.gated,
             "up": (model.hidden + width) * copies,

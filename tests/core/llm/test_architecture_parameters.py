@@ -140,6 +140,21 @@ def test_a_configuration_is_counted_as_the_model_of_that_name() -> None:
     assert architecture_of_config(LLAMA) == architecture_named("llama-3-8b")
 
 
+def test_gpt_neos_number_of_heads_is_read() -> None:
+    neo = {"model_type": "gpt_neo", "num_layers": 24, "hidden_size": 2048, "num_heads": 16, "vocab_size": 50257}
+    found = architecture_of_config(neo)
+    assert found is not None
+    assert found.heads == 16
+
+
+@pytest.mark.parametrize(("rate", "dropout"), [(None, True), (0, False), ("0.0", False), (0.1, True), ("1e-1", True)])
+def test_dropout_is_read(rate: Any, dropout: bool) -> None:
+    """GPT-2 has dropout unless its configuration says that the rate is 0; files tell numbers as texts."""
+    found = architecture_of_config({**LLAMA, "model_type": "gpt2", "resid_pdrop": rate})
+    assert found is not None
+    assert found.family.dropout == dropout
+
+
 def test_a_multi_modal_configuration_tells_its_text_model() -> None:
     found = architecture_of_config({"model_type": "some_vlm", "text_config": LLAMA})
     assert found == architecture_of_config(LLAMA)

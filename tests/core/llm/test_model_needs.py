@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rlalloc.llm.facts import Facts, facts_of_words
 from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, memory_gib
 from rlalloc.llm.known_models import architecture_named
-from rlalloc.llm.model_needs import counts_that_fit, makes_sense, memory_on, precision_of
-from rlalloc.llm.training_setup import PRECISIONS
+from rlalloc.llm.model_needs import counts_that_fit, makes_sense, memory_on, precision_of, training_on
+from rlalloc.llm.training_setup import LORA_TARGETS, PRECISIONS
 
 LLAMA_70B = architecture_named("llama-2-70b")
 
@@ -192,6 +192,73 @@ def test_gradients_and_the_loss_are_not_there_at_the_same_time() -> None:
     # AdamW that is not fused needs the root of all second moments: 2 bytes for each parameter in 16 bits.
     slower = allocated(LLAMA_8B.replace("adamw_torch_fused", "adamw_torch"))
     assert slower - 8.03 * 10e9 / 1024**3 == pytest.approx(0.0, abs=1.5)
+
+
+def _total(words: str) -> float:
+    memory = memory_on(facts(words), 1, 8)
+    assert memory is not None
+    return sum(part.gib for part in memory.parts if part.name not in ("CUDA", "fragmentation"))
+
+
+def _optimizer(words: str) -> float:
+    memory = memory_on(facts(words), 1, 8)
+    assert memory is not None
+    return next(part.gib for part in memory.parts if part.name == "optimizer")
+
+
+def test_sgd_of_the_trainer_has_no_momentum() -> None:
+    """Hugging Face's ``--optim sgd``; elsewhere ``optimizer: sgd`` may have one."""
+    assert _optimizer("model=phi-2 bf16 optim=sgd") == 0
+    assert _optimizer("model=phi-2 bf16 optimizer=sgd") > 0
+
+
+def test_an_optimizers_step_counts_where_gradients_accumulate() -> None:
+    """Adafactor's 16 bytes for each value of the largest matrix are more than the activations of 256 tokens."""
+    words = "model=llama-3.1-8b dtype=bfloat16 gradient-checkpointing block-size=256 gradient-accumulation-steps=4"
+    more = _total(f"{words} optim=adafactor") - _total(f"{words} optim=sgd")
+    assert more == pytest.approx(16 * 128256 * 4096 / 2**30, rel=0.1)
+
+
+def test_a_tied_heads_gradient_is_beside_those_of_earlier_micro_batches() -> None:
+    words = "model=llama-3.2-1b dtype=float32 gradient-checkpointing block-size=256 gradient-accumulation-steps=4"
+    embedding = 4 * 128256 * 2048 / 2**30
+    states = 16 * 1.2358e9 / 2**30
+    assert _total(f"{words} optim=adamw_torch_fused") > states + embedding
+
+
+def test_attention_without_a_fused_kernel_keeps_its_scores() -> None:
+    """Hugging Face's GPT-J computes the softmax in 32 bits and copies it in 16: 28 x 16 x 2048² x (4 + 1 + 2)."""
+    words = "model=gpt-j-6b dtype=bfloat16 optim=sgd block-size=2048"
+    scores = 28 * 16 * 2048**2 * 7 / 2**30
+    assert _total(words) - _total(f"{words} use-flash-attn=true") == pytest.approx(scores)
+
+
+@pytest.mark.parametrize(
+    ("names", "targets"),
+    [
+        ("q_proj,v_proj", ("q", "v")),
+        ("['k_proj', 'o_proj']", ("k", "o")),
+        ("query_key_value", ("qkv",)),
+        ("qkv_proj,gate_up_proj", ("gate", "up", "qkv")),
+        ("q_proj,dense,fc1,fc2", ("q", "o", "up", "down")),
+        ("c_attn,c_proj", ("o", "down", "qkv")),
+        ("all-linear", LORA_TARGETS),
+        ("something", LORA_TARGETS),
+    ],
+)
+def test_matrices_with_adapters(names: str, targets: tuple[str, ...]) -> None:
+    found = Facts(lora_rank=8, lora_targets=names, architecture=LLAMA_70B)
+    lora = training_on(found, 1, 8).lora
+    assert lora is not None
+    assert lora.targets == targets
+
+
+def test_frozen_matrices_keep_no_inputs() -> None:
+    """An adapter has a copy of its matrix's input: 16 bits of the hidden values for each of q and v in each layer."""
+    words = "model=llama-2-7b dtype=bfloat16 bf16 use-peft lora-r=1 block-size=2048"
+    copy = 32 * 4096 * 2048 * 2 / 2**30
+    more = _total(f"{words} lora-target-modules=q_proj,v_proj") - _total(f"{words} lora-target-modules=q_proj")
+    assert more == pytest.approx(copy, rel=0.02)
 
 
 def test_a_job_of_several_gpus_without_sharding_has_gradient_buckets() -> None:

@@ -46,15 +46,15 @@ def test_computed_figures_are_within_15_percent(case: Case) -> None:
     assert abs(case.error) <= 0.51
 
 
-MEASURED = measured_cases(FIRST_SETUPS)
-MEASURED_BEYOND = {"mistral-7b, LoRA 16 on q_proj,v_proj, 2 x 2048 tokens"}
-"""Without checkpoints, frozen matrices keep no inputs; our estimate is too high."""
+MEASURED = [case for file in (FIRST_SETUPS, OTHERS_FILE) for case in measured_cases(file) if case.ran]
+MEASURED_BEYOND = {"bloom-1b7, inference, 2048 tokens"}
+"""Hugging Face's Bloom computes the scores of its attention; vLLM, whose options the script has, does not."""
 
 
 @pytest.mark.parametrize("case", MEASURED, ids=lambda case: case.what)
 def test_computed_figures_are_within_15_percent_of_what_we_measured(case: MeasuredCase) -> None:
     assert (abs(case.error) > WITHIN) == (case.what in MEASURED_BEYOND)
-    assert case.error < 0.17
+    assert abs(case.error) < 0.2
 
 
 def test_each_setup_was_measured_with_its_script() -> None:
@@ -76,11 +76,16 @@ def test_each_setup_of_other_families_was_measured_as_it_was_drawn() -> None:
 
 
 def test_rlalloc_counts_the_parameters_that_transformers_made() -> None:
-    for row in map(json.loads, FIRST_SETUPS.read_text().splitlines()):
-        if "LoRA" not in row["what"]:
-            model = architecture_of_config(row["config"])
-            assert model is not None
-            assert model.parameters == row["parameters"], row["what"]
+    lines = [*FIRST_SETUPS.read_text().splitlines(), *OTHERS_FILE.read_text().splitlines()]
+    rows = [row for row in map(json.loads, lines) if "parameters" in row]
+    # The first file counts adapters as parameters.
+    counted = [row for row in rows if "LoRA" not in row["what"] or "trained" in row]
+    assert len(counted) == 54 + 39
+    for row in counted:
+        model = architecture_of_config(row["config"])
+        assert model is not None
+        assert model.exact == (row["model"] != "apertus-8b")
+        assert model.parameters == row["parameters"] - (0 if model.exact else 64), row["what"]
 
 
 def test_enough_cases_of_enough_sources() -> None:
