@@ -34,9 +34,9 @@ from torch.utils.data import Dataset  # noqa: E402
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments  # noqa: E402
 
 from rlalloc_research.gpu_memory.memory_setups import CONFIGS, SETUPS, Setup, held_out  # noqa: E402
-from rlalloc_research.gpu_memory.other_families import MODELS, OTHER_FAMILIES  # noqa: E402
+from rlalloc_research.gpu_memory.other_families import MODELS, OTHER_FAMILIES, SECOND_DRAW  # noqa: E402
 
-SETS: Final = {"first": SETUPS, "other-families": OTHER_FAMILIES}
+SETS: Final = {"first": SETUPS, "other-families": OTHER_FAMILIES, "second-draw": SECOND_DRAW}
 
 _STEPS: Final = 3
 _ANSWER: Final = 16

@@ -1,8 +1,9 @@
-"""A second set of setups: models of families that ``memory_setups`` does not have, with settings drawn at random.
+"""Two more sets of setups: models of families that ``memory_setups`` does not have, with settings drawn at random.
 
 Models were chosen by family, before any of them was measured or estimated. A seed draws the settings of each setup. A
 setup is drawn again only if a rough rule, which is not rlalloc's, says that an H200 cannot hold it or that it takes
-too long.
+too long. The second set was drawn after the formulas had been corrected with the first: it has new settings of the
+same models, and models of further families.
 """
 
 import random
@@ -13,8 +14,8 @@ import msgspec
 
 from rlalloc_research.gpu_memory.memory_setups import Precision, Setup
 
-_SEED: Final = 2026
-_SETUPS: Final = 40
+_SEEDS: Final = (2026, 2027)
+_SETUPS: Final = (40, 60)
 _GPU_BYTES: Final = 139 * 1024**3
 _LONGEST_S: Final = 25.0
 _STEPS: Final = 3
@@ -58,7 +59,7 @@ def _model(billions: float, longest: int, *dimensions: Any, pair: str = "q_proj,
 
 _TIED: Final[dict[str, Any]] = {"tie_word_embeddings": True}
 _UNTIED: Final[dict[str, Any]] = {"tie_word_embeddings": False}
-MODELS: Final[Mapping[str, Model]] = {
+FIRST_MODELS: Final[Mapping[str, Model]] = {
     "falcon-7b": Model(
         6.9, 32, 4544, 2048, "query_key_value",
         {
@@ -168,6 +169,60 @@ MODELS: Final[Mapping[str, Model]] = {
         46.7, 32768, "mixtral", 32, 4096, 32, 8, 14336, 32000, num_local_experts=8, num_experts_per_tok=2, **_UNTIED
     ),
 }  # fmt: skip
+FURTHER_MODELS: Final[Mapping[str, Model]] = {
+    "olmo-3-7b": _model(7.3, 65536, "olmo3", 32, 4096, 32, 32, 11008, 100278, sliding_window=4096, **_UNTIED),
+    "glm-4-9b-chat": _model(
+        9.4, 131072, "glm", 40, 4096, 32, 2, 13696, 151552, head_dim=128, attention_bias=True, **_UNTIED
+    ),
+    "codegen-2b": Model(
+        2.8, 32, 2560, 2048, "qkv_proj",
+        {
+            "model_type": "codegen", "n_layer": 32, "n_embd": 2560, "n_head": 32, "n_inner": None,
+            "n_positions": 2048, "vocab_size": 51200, "rotary_dim": 64, "activation_function": "gelu_new",
+            "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, **_UNTIED,
+        },
+    ),
+    "falcon-rw-1b": Model(
+        1.3, 24, 2048, 2048, "query_key_value",
+        {
+            "model_type": "falcon", "num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 32,
+            "vocab_size": 50304, "multi_query": False, "new_decoder_architecture": False, "parallel_attn": False,
+            "bias": True, "alibi": True, "hidden_dropout": 0.0, "attention_dropout": 0.0,
+        },
+    ),
+    "xglm-1.7b": Model(
+        1.7, 24, 2048, 2048, "q_proj,v_proj",
+        {
+            "model_type": "xglm", "num_layers": 24, "d_model": 2048, "attention_heads": 16, "ffn_dim": 8192,
+            "vocab_size": 256008, "max_position_embeddings": 2048, "activation_function": "gelu", "dropout": 0.1,
+            "attention_dropout": 0.1, "activation_dropout": 0, "scale_embedding": True,
+        },
+    ),
+    "persimmon-8b": _model(
+        9.4, 16384, "persimmon", 36, 4096, 64, 64, 16384, 262144, pair="query_key_value", hidden_act="relu2",
+        qk_layernorm=True, partial_rotary_factor=0.5, **_UNTIED,
+    ),
+    "hunyuan-1.8b": _model(
+        1.8, 32768, "hunyuan_v1_dense", 32, 2048, 16, 4, 6144, 120818, head_dim=128, use_qk_norm=True, **_TIED
+    ),
+    "afm-4.5b": _model(
+        4.6, 65536, "arcee", 36, 2560, 20, 4, 18432, 128004, head_dim=128, hidden_act="relu2", **_UNTIED
+    ),
+    "helium-1-2b": _model(2.2, 4096, "helium", 24, 2560, 20, 20, 7040, 48000, head_dim=128, **_UNTIED),
+    "gpt-oss-20b": _model(
+        20.9, 131072, "gpt_oss", 24, 2880, 64, 8, 2880, 201088, head_dim=64, num_local_experts=32,
+        num_experts_per_tok=4, sliding_window=128, attention_bias=True, **_UNTIED,
+    ),
+    "phi-3.5-moe": _model(
+        41.9, 131072, "phimoe", 32, 4096, 32, 8, 6400, 32064, num_local_experts=16, num_experts_per_tok=2,
+        attention_bias=True, lm_head_bias=True, **_UNTIED,
+    ),
+    "ernie-4.5-21b-a3b": _model(
+        21.8, 131072, "ernie4_5_moe", 28, 2560, 20, 4, 12288, 103424, moe_num_experts=64, moe_k=6,
+        moe_intermediate_size=1536, moe_num_shared_experts=2, moe_layer_start_index=1, use_bias=False, **_TIED,
+    ),
+}  # fmt: skip
+MODELS: Final = {**FIRST_MODELS, **FURTHER_MODELS}
 
 
 def _drawn(name: str, draw: random.Random) -> Setup:
@@ -207,17 +262,18 @@ def _can_run(setup: Setup) -> bool:
     return states + inside + 12 * tokens * model.config["vocab_size"] < _GPU_BYTES and seconds < _LONGEST_S
 
 
-def _draw_all() -> tuple[Setup, ...]:
-    """One setup of each model, and more of models that are drawn too."""
-    draw = random.Random(_SEED)
-    names = [*MODELS, *draw.sample(list(MODELS), _SETUPS - len(MODELS))]
+def _draw_all(seed: int, models: Mapping[str, Model], count: int, drawn: tuple[Setup, ...] = ()) -> tuple[Setup, ...]:
+    """One setup of each model, and more of models that are drawn too; none of those ``drawn`` before."""
+    draw = random.Random(seed)
+    names = [*models, *draw.sample(list(models), count - len(models))]
     setups: list[Setup] = []
     for name in names:
-        while not _can_run(setup := _drawn(name, draw)) or setup in setups:
+        while not _can_run(setup := _drawn(name, draw)) or setup in (*setups, *drawn):
             pass
         setups.append(setup)
     return tuple(setups)
 
 
-OTHER_FAMILIES: Final = _draw_all()
-"""Drawn and committed before any of them was measured."""
+OTHER_FAMILIES: Final = _draw_all(_SEEDS[0], FIRST_MODELS, _SETUPS[0])
+SECOND_DRAW: Final = _draw_all(_SEEDS[1], MODELS, _SETUPS[1], OTHER_FAMILIES)
+"""Each was drawn and committed before any of its setups was measured."""
