@@ -14,7 +14,13 @@ from rlalloc.errors import RlallocError
 from rlalloc.llm.architecture import Architecture, architecture_of_config
 from rlalloc.llm.facts import Facts
 from rlalloc.llm.model_needs import memory_on
-from rlalloc_research.gpu_memory.measured_cases import FIRST_SETUPS, OTHER_FAMILIES, MeasuredCase, measured_cases
+from rlalloc_research.gpu_memory.measured_cases import (
+    FIRST_SETUPS,
+    OTHER_FAMILIES,
+    SECOND_DRAW,
+    MeasuredCase,
+    measured_cases,
+)
 from rlalloc_research.llm_memory_cases import GB, GIB, SOURCES, Case, cases
 
 WITHIN: Final = 0.15
@@ -66,10 +72,11 @@ def print_cases(ran: Path | None) -> None:
     first = measured_cases(FIRST_SETUPS)
     _print_measured(console, "Measured on an H100", first)
     console.print(summary("held out", [case for case in first if case.held_out]), highlight=False)
-    others = measured_cases(OTHER_FAMILIES)
-    _print_measured(console, "Other families, measured on an H200", others)
-    right = sum(case.fit_is_right for case in others)
-    console.print(f"whether it fits the H200 is right for {right} of {len(others)} setups", highlight=False)
+    for title, path in (("Other families", OTHER_FAMILIES), ("A second draw of other families", SECOND_DRAW)):
+        others = measured_cases(path)
+        _print_measured(console, f"{title}, measured on an H200", others)
+        right = sum(case.fit_is_right for case in others)
+        console.print(f"whether it fits the H200 is right for {right} of {len(others)} setups", highlight=False)
     if ran is not None:
         check = check_runs(ran)
         console.print(

@@ -15,6 +15,7 @@ from rlalloc.llm.named_files import facts_of_script
 
 FIRST_SETUPS: Final = Path(__file__).with_name("h100.jsonl")
 OTHER_FAMILIES: Final = Path(__file__).with_name("h200.jsonl")
+SECOND_DRAW: Final = Path(__file__).with_name("h200_second_draw.jsonl")
 _GIB: Final = 1024.0**3
 _RESERVES: Final = ("CUDA", "fragmentation")
 
