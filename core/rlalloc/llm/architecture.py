@@ -97,12 +97,14 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "granitemoe": Family(),
     "smollm3": Family(tied=True),
     "ernie4_5": Family(tied=True),
+    "ernie4_5_moe": Family(tied=True),
     "exaone4": Family(head_norms=True),
     "glm4": Family(norms=4),
     "stablelm": Family(norm_weights=2),
     "olmo2": Family(wide_head_norms=True, norm_product_32=True),
     "olmoe": Family(wide_head_norms=True),
     "nemotron": Family(gated=False, norm_weights=2),
+    "arcee": Family(gated=False),
     # Not counted: two numbers of each layer's activation function.
     "apertus": Family(gated=False, head_norms=True, known=False),
     "gpt_oss": Family(qkv_bias=True, output_bias=True, mlp_bias=True),
@@ -123,7 +125,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "opt": msgspec.structs.replace(_GPT, positions_extra=2),
     "bloom": msgspec.structs.replace(_GPT, embedding_norm=True, eager_attention=True),
-    "falcon": Family(gated=False, norm_weights=2, norms=1, tied=True),
+    # Measured: some setups keep all scores, others do not, and nobody knows which will.
+    "falcon": Family(gated=False, norm_weights=2, norms=1, tied=True, eager_attention=True),
     "phi": Family(
         gated=False, norm_weights=2, norms=1, qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True,
         gelu_operations=True,
@@ -308,19 +311,21 @@ def _family_of(model_type: str, config: Mapping[str, Any]) -> Family:
 
 
 def _experts_of(config: Mapping[str, Any], model_type: str, intermediate: int) -> Experts | None:
-    count = _whole(config, "num_local_experts", "num_experts", "n_routed_experts")
+    count = _whole(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
     if not count or count == 1:
         return None
     width = _whole(config, "moe_intermediate_size") or intermediate
-    shared = _whole(config, "shared_expert_intermediate_size") or (_whole(config, "n_shared_experts") or 0) * width
+    shared_experts = _whole(config, "n_shared_experts", "moe_num_shared_experts") or 0
+    shared = _whole(config, "shared_expert_intermediate_size") or shared_experts * width
+    dense = _whole(config, "first_k_dense_replace", "moe_layer_start_index") or 0
     return Experts(
         count=count,
-        per_token=min(count, _whole(config, "num_experts_per_tok", "moe_router_topk") or 2),
+        per_token=min(count, _whole(config, "num_experts_per_tok", "moe_router_topk", "moe_k") or 2),
         intermediate=width,
         shared_intermediate=shared,
         shared_gate=model_type == "qwen2_moe",
-        dense_layers=min(_whole(config, "first_k_dense_replace") or 0, _whole(config, "num_hidden_layers") or 0),
-        router_bias=model_type in ("deepseek_v3", "gpt_oss"),
+        dense_layers=min(dense, _whole(config, "num_hidden_layers") or 0),
+        router_bias=model_type in ("deepseek_v3", "ernie4_5_moe", "gpt_oss"),
     )
 
 

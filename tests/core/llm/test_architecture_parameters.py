@@ -147,6 +147,35 @@ def test_gpt_neos_number_of_heads_is_read() -> None:
     assert found.heads == 16
 
 
+@pytest.mark.parametrize(
+    ("parameters", "config"),
+    [
+        (
+            21_825_437_888,  # Ernie 4.5 21B A3B, as transformers counts it
+            {
+                "model_type": "ernie4_5_moe", "num_hidden_layers": 28, "hidden_size": 2560,
+                "num_attention_heads": 20, "num_key_value_heads": 4, "intermediate_size": 12288, "vocab_size": 103424,
+                "moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536, "moe_num_shared_experts": 2,
+                "moe_layer_start_index": 1, "tie_word_embeddings": True,
+            },
+        ),
+        (
+            4_619_184_640,  # AFM 4.5B: two matrices in an MLP
+            {
+                "model_type": "arcee", "num_hidden_layers": 36, "hidden_size": 2560, "num_attention_heads": 20,
+                "num_key_value_heads": 4, "intermediate_size": 18432, "vocab_size": 128004, "head_dim": 128,
+                "tie_word_embeddings": False,
+            },
+        ),
+    ],
+    ids=["ernie", "afm"],
+)  # fmt: skip
+def test_models_that_were_measured_have_their_parameters(parameters: int, config: dict[str, Any]) -> None:
+    found = architecture_of_config(config)
+    assert found is not None
+    assert found.parameters == parameters
+
+
 @pytest.mark.parametrize(("rate", "dropout"), [(None, True), (0, False), ("0.0", False), (0.1, True), ("1e-1", True)])
 def test_dropout_is_read(rate: Any, dropout: bool) -> None:
     """GPT-2 has dropout unless its configuration says that the rate is 0; files tell numbers as texts."""
