@@ -178,6 +178,7 @@ def test_what_makes_a_script_rigid(word: str, sign: str) -> None:
         "compares=1",
         "data-parallel-replicate-degree=1",
         "pipeline-parallel-size=1",
+        "tp-size=1",
         "file=train.json",
         "file=environment.yml",
         "resume",
@@ -256,6 +257,12 @@ def test_expert_parallelism_divides_the_ranks_and_not_the_batch() -> None:
     words = (FOLLOWS, NODES, "expert-model-parallel-size=8", "global-batch-size=16", "micro-batch-size=1")
     wide = SiteBounds(moldable=MoldableBounds(gpus_factor=(0.25, 2)))
     assert bounds(*words, site=wide, size=request(nodes=2)).gpu_counts == (8, 16)
+
+
+@pytest.mark.parametrize("word", ["cp-size=4", "sp-size=4", "ep-size=4"])
+def test_an_option_and_a_setting_of_one_name_are_one_word(word: str) -> None:
+    """``--cp-size 4`` and ``cp_size=4``: a size in multiples, which no list makes a number of ranks as well."""
+    assert bounds(FOLLOWS, *BATCH, word, site=WIDE).gpu_counts == (4, 8)
 
 
 def test_of_several_sizes_for_one_name_all_count() -> None:

@@ -27,7 +27,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--nproc-per-node nproc_per_node NPROC_PER_NODE --num-processes num_processes --num-gpus num_gpus"),
         *_words("--num-gpus-per-node --n-gpus-per-node n_gpus_per_node --gpus --ngpus --gpus-per-node --gres"),
         "srun -G",
-        *_words("--devices devices --num-devices --tensor-parallel-size tensor_parallel_size -tp --tp --tp-size"),
+        *_words("--devices devices --num-devices --tensor-parallel-size tensor_parallel_size -tp --tp"),
         *_words("--num-shard --nproc --world-size WORLD_SIZE"),
         *_words("CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
     )
@@ -36,7 +36,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("data_parallel_size -dp --dp-size --data-parallel-shard-degree --data-parallel-replicate-degree"),
         *_words("--dp-shard --dp-replicate --sharding-group-size --replica-group-size"),
         *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size --fsdp-size"),
-        *_words("fsdp_size dp_shard dp_size tp_size pp_size cp_size sp_size ep_size"),
+        *_words("fsdp_size dp_shard dp_size --tp-size tp_size pp_size"),
         *_words("--zero-hpz-partition-size zero_hpz_partition_size mics_shard_size"),
         *_words("--dp-degree dp_degree --fsdp-degree fsdp_degree"),
     )
@@ -88,17 +88,16 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     parallel: tuple[str, ...] = (
         *_words("--tensor-model-parallel-size tensor_model_parallel_size --tensor-parallel-degree"),
         *_words("--pipeline-model-parallel-size pipeline_model_parallel_size --pipeline-parallel-degree"),
-        *_words("--context-parallel-size context_parallel_size --context-parallel-degree --cp-size --cp"),
-        *_words("--sequence-parallel-size sequence_parallel_size --sp-size --parallelism-config-tp-size"),
-        *_words(
-            "--parallelism-config-cp-size --model-parallel-size --mp-size --tp-degree --pp-degree --tensor-parallel"
-        ),
+        *_words("--context-parallel-size context_parallel_size --context-parallel-degree --cp-size cp_size --cp"),
+        *_words("--sequence-parallel-size sequence_parallel_size --sp-size sp_size"),
+        *_words("--parallelism-config-tp-size --parallelism-config-cp-size --model-parallel-size --mp-size"),
+        *_words("--tp-degree --pp-degree --tensor-parallel"),
         *_words("--pipeline-parallel --pipe-parallel-size --ds-sequence-parallel-size --ulysses-degree"),
         *_words("--ring-attn-size --sp"),
     )
     experts: tuple[str, ...] = (
         *_words("--expert-model-parallel-size expert_model_parallel_size --expert-parallel-size"),
-        *_words("--expert-parallel-degree --moe-expert-parallel-size --ep-size --ep"),
+        *_words("--expert-parallel-degree --moe-expert-parallel-size --ep-size ep_size --ep"),
     )
     shards: tuple[str, ...] = (
         *_words("--fsdp --use-fsdp --enable-fsdp --use-torch-fsdp2 --use-megatron-fsdp --sharding-strategy"),
