@@ -22,8 +22,8 @@ _OF_A_LAUNCHER: Final = re.compile(
 _A_FILE: Final = re.compile(r"\$|\.(?:json|ya?ml)$")
 _MORE_THAN_ONE: Final = re.compile(r"[2-9]|[1-9][0-9]{1,3}|[0-9]{1,4}(?:,[0-9]{1,4})+")
 """A count of a name that no table has; larger numbers are sizes of something else."""
-_SOME_GPUS: Final = re.compile(r"[1-9][0-9]*|[0-9.]+(?:,[0-9.]+)+")
-"""The number of one GPU other than the first, or several numbers."""
+_SOME_GPUS: Final = re.compile(r"[1-9][0-9]*|[0-9.]+(?:,[0-9.]+)+|(?:GPU|MIG)-.+")
+"""The number of one GPU other than the first, several numbers, or UUIDs."""
 _OF_EACH_PROCESS: Final = re.compile(r"LOCAL|RANK|PROCID")
 _ELASTIC: Final = re.compile(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})")
 _IN_ALL: Final = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_GPUS", "$RLALLOC_GPUS")
@@ -207,12 +207,11 @@ class Reading:
                     yield _shown(name.removeprefix(STATES), value), kind
 
     def _single_gpus(self) -> Iterator[str]:
-        """GPUs by their numbers, such as cuda:3; the first is always there, and each process has its own."""
+        """GPUs by number or UUID, such as cuda:3; the first is always there, and each process has its own."""
         for name, value in self._of(self._rules.indices):
             text = value or ""
-            if _SOME_GPUS.fullmatch(text) is not None or (
-                text.startswith("$") and _OF_EACH_PROCESS.search(text) is None
-            ):
+            is_variable = text.startswith("$") and _OF_EACH_PROCESS.search(text) is None
+            if (is_variable and kind_of(text, self._gpus) != "follows") or _SOME_GPUS.fullmatch(text) is not None:
                 yield _shown(name, value)
 
     def _compared(self) -> Iterator[str]:
