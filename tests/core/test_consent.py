@@ -90,6 +90,25 @@ def test_values(value: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST___wc_-l)", "follows"),
+        ("$(/usr/bin/scontrol_show_hostname___wc_-l)", "follows"),
+        ("$(scontrol_show_hostnames___grep_-c_gpu)", "follows"),
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST___grep_-v_$MASTER___wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames___grep_-cv_$MASTER)", "unknown"),
+        ("$(scontrol_show_hostnames___egrep_-c_$MASTER_-v)", "unknown"),
+        ("$(scontrol_show_hostnames___grep_--invert-match_$MASTER___wc_-l)", "unknown"),
+        ("$(scontrol_show_partition_gpu___grep_-o_TotalNodes)", "unknown"),
+        ("$(scontrol_show_nodes___wc_-l)", "unknown"),
+    ],
+)
+def test_counts_of_nodes(value: str, kind: str) -> None:
+    """Of scontrol, the list of the job's nodes as a whole; once, any of its output counted."""
+    assert kind_of(value, RULES.follows_nodes) == kind
+
+
+@pytest.mark.parametrize(
     ("formula", "value"),
     [
         ("$((64/SLURM_GPUS_ON_NODE))", 16),

@@ -57,7 +57,9 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("$RLALLOC_GPUS $RLALLOC_GPUS_PER_NODE $RLALLOC_DP $RLALLOC_TP $RLALLOC_PP"),
         *_words("$CUDA_VISIBLE_DEVICES nvidia-smi torch.cuda.device_count"),
     )
-    follows_nodes: tuple[str, ...] = _words("$SLURM_NNODES $SLURM_JOB_NUM_NODES $RLALLOC_NODES scontrol")
+    follows_nodes: tuple[str, ...] = _words(
+        "$SLURM_NNODES $SLURM_JOB_NUM_NODES $RLALLOC_NODES scontrol_show_hostname"
+    )
     follows_tasks: tuple[str, ...] = _words("$SLURM_NTASKS $SLURM_NPROCS $SLURM_NTASKS_PER_NODE")
     follows_cpus: tuple[str, ...] = _words("$SLURM_CPUS_PER_TASK $SLURM_CPUS_ON_NODE $RLALLOC_CPUS_PER_TASK")
     follows_memory: tuple[str, ...] = _words("0 $SLURM_MEM_PER_NODE $RLALLOC_MEM_MIB_PER_NODE")

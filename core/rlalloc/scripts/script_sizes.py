@@ -21,7 +21,9 @@ _EXPANSION: Final = re.compile(
 )
 """``$N``, ``${N}`` and ``${N:-8}``: what leaves the value of a variable alone."""
 _AROUND: Final = re.compile(r"[_*:{}]*(?:[A-Za-z][A-Za-z0-9_.-]*:)*[_*:{}]*")
-_CUTS_A_LIST: Final = re.compile(r"[0-9]|\b(?:head|tail|sed|cut|shuf|min|bc|dc|expr|seq)\b")
+_CUTS_A_LIST: Final = re.compile(
+    r"[0-9]|\b(?:head|tail|sed|cut|shuf|min|bc|dc|expr|seq)\b|grep\b.* -(?:[A-Za-z]*v|-invert)"
+)
 _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Mult: operator.mul,
     ast.Sub: operator.sub,

@@ -1,0 +1,7 @@
+#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+WORKERS=$(scontrol show hostnames $SLURM_JOB_NODELIST | grep -v $MASTER | wc -l)
+srun --nodes=$WORKERS torchrun --nnodes=$WORKERS --nproc_per_node=$SLURM_GPUS_ON_NODE \
+    pretrain.py --micro_batch_size 4 --global_batch_size 256
