@@ -145,6 +145,7 @@ class FactFinder:
         self.found: dict[str, Value] = {}
         self.origin: dict[str, str] = {}
         self.architecture: Architecture | None = None
+        self._unknown_model = ""
 
     def take(self, name: str, value: str, where: str) -> None:
         """Note an option and its value; an option that is not known is left out."""
@@ -153,6 +154,8 @@ class FactFinder:
             read_value = read(value.strip())
             if read_value is not None:
                 self.note(field, read_value, where)
+            elif field == "model" and UNKNOWN in value:
+                self._unknown_model = where
         if key in FILE_OPTIONS and "deepspeed" in key:
             self.note("framework", "deepspeed", where)
         if key in FILE_OPTIONS and (stage := _STAGE_IN_NAME.search(value.rpartition("/")[2])) is not None:
@@ -210,6 +213,8 @@ class FactFinder:
 
     def facts(self) -> Facts:
         """What was found."""
+        if self._unknown_model and "model" in self.found:
+            self.note("other_models", True, self._unknown_model)  # noqa: FBT003 (a value)
         found = dict(self.found)
         model = found.get("model")
         architecture = self.architecture

@@ -117,6 +117,12 @@ QUANTISATION: Final = _one_of(
      "fp8": "8-bit", "w8a8_fp8": "8-bit", "w8a8_int8": "8-bit", "int8": "8-bit", "4": "nf4", "8": "8-bit",
      "int4": "4-bit"}
 )  # fmt: skip
+_OTHER_MODELS: Final = " ".join(
+    f"{role}{model}{name}"
+    for role in ("teacher", "ref", "reference", "reward", "critic", "judge", "draft")
+    for model in ("", "-model")
+    for name in ("", "-name", "-path", "-name-or-path")
+)
 _OFFLOAD: Final = _one_of({"cpu": True, "nvme": True, "none": False})
 _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     (
@@ -124,9 +130,8 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
         "model model-name-or-path model-name base-model pretrained-model-name-or-path model-path model-id",
         _name,
     ),
-    ("other_models", "teacher-model-name-or-path teacher-model ref-model reference-model", _always),
-    ("other_models", "reward-model reward-model-path reward-model-name-or-path sft-model-path", _always),
-    ("other_models", "reward-pretrain critic-pretrain ref-pretrain", _always),
+    ("other_models", _OTHER_MODELS, _always),
+    ("other_models", "sft-model-path reward-pretrain critic-pretrain ref-pretrain", _always),
     ("layers", "num-layers num-hidden-layers", read_whole),
     ("hidden", "hidden-size", read_whole),
     ("heads", "num-attention-heads", read_whole),

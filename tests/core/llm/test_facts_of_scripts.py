@@ -334,6 +334,23 @@ def test_words_from_the_plugin_tell_the_same() -> None:
     assert (served.purpose, served.model, served.max_length) == ("serve", "Qwen/Qwen2.5-7B", 4096)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("teacher=a", "teacher-model-path=a", "teacher-name-or-path=$T", "ref-model-name-or-path=a"),
+        *("reference-model-path=a", "reward-model-name=a", "critic-model-name-or-path=a", "judge=a", "draft-model=a"),
+        *("model=$JUDGE", "vllm-serve=$JUDGE", "model-path=a"),
+    ],
+)
+def test_a_further_model_is_noted_however_it_is_named(words: str) -> None:
+    """Before and behind the first one; a model alone is none, whether its name is known or not."""
+    trained = "model-name-or-path=Qwen/Qwen2.5-0.5B"
+    assert facts_of_words([trained, words]).other_models
+    assert facts_of_words([words, trained]).other_models
+    assert facts_of_words(["model=$MODEL", "model-path=$MODEL"]).other_models is None
+    assert facts_of_words([trained, "model=Qwen/Qwen2.5-0.5B", "tokenizer=$T", "model"]).other_models is None
+
+
 PARTS = [
     "--", "-", "=", "'", '"', "$(", "`", "${", "}", "(", ")", "<<EOF\n", "EOF\n", "\\\n", "\n", " ", "#", ";", "&&",
     "A=", "$A", "A+=(", "\x00", "\xff", "vllm", "serve", "source x", "bash x", "x.yaml", "--config", "--model", "70b",
