@@ -104,7 +104,7 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
         bounds = bounds_with(directives)
     gib = _gpu_memory_gib(script, config, gpu_type)
     if read.words:
-        facts = facts_of_job(read.words, directives.job_class or job_class)
+        facts = facts_of_job(read.words, directives.job_class or job_class, config.scripts)
         may_be_unknown = site.moldable.fit_may_be_unknown
         bounds = with_model_needs(bounds, request, facts, gib, nodes.gpus, fit_may_be_unknown=may_be_unknown)
     return ScriptReport(job_class, read.words, read.fingerprint, asked, bounds, gib, nodes.describe(), mistakes)

@@ -21,6 +21,7 @@ from rlalloc.llm.script_options import OPTION_NAMES
 from rlalloc.objective import PowerModel, Weights
 from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
+from rlalloc.scripts.script_class import CommandKind
 from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.scripts.script_words import WordTable
 from rlalloc.speed.type_speeds import MEASURED_TYPES, is_measured
@@ -201,7 +202,7 @@ class Rule(_Section, frozen=True):
         )
 
 
-DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
+DEFAULT_COMMANDS: Final[dict[CommandKind, tuple[str, ...]]] = {
     "serve": (
         "vllm serve",
         "vllm.entrypoints",
@@ -210,9 +211,6 @@ DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
         "sglang.launch_server",
         "trtllm-serve",
         "lmdeploy serve",
-        "lm_eval",
-        "lighteval vllm",
-        "lighteval accelerate",
     ),
     "finetune": ("llamafactory-cli", "axolotl", "tune run", "trl ", "unsloth", "swift sft", "sft.py", "finetune"),
     "train": (
@@ -235,6 +233,7 @@ DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
         "MaxText",
         "model_name_or_path",
     ),
+    "evaluate": ("lm_eval", "lighteval vllm", "lighteval accelerate"),
 }
 
 
@@ -260,7 +259,7 @@ class Config(_Section, frozen=True):
     objective: ObjectiveSection = ObjectiveSection()
     trainer: TrainerSection = TrainerSection()
     gpu_memory: dict[str, GpuGib] = msgspec.field(default_factory=dict)
-    commands: dict[JobClass, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
+    commands: dict[CommandKind, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
     scripts: ScriptRules = ScriptRules()
     rules: tuple[Rule, ...] = (Rule(name="llm", bounds=SiteBounds(moldable=MoldableBounds(gpus_factor=(0.5, 2.0)))),)
 
@@ -406,10 +405,10 @@ def _check_words(config: Config, source: str) -> None:
                 what = "write one option, setting or command, of letters, digits and _.$/:-"
             if re.fullmatch(pattern, entry, re.ASCII) is None:
                 raise ConfigError(f"{source}: scripts.{kind}: found {entry!r}; {what}")
-    for job_class, words in config.commands.items():
+    for kind_of_job, words in config.commands.items():
         for word in words:
             if not word.strip() or "\n" in word:
-                raise ConfigError(f"{source}: commands.{job_class}: found {word!r}; write a part of a command line")
+                raise ConfigError(f"{source}: commands.{kind_of_job}: found {word!r}; write a part of a command line")
 
 
 _RENAMED: Final = {"waiting": "redecision"}

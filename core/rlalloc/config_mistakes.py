@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from rlalloc.job import JOB_CLASSES, MODES
+from rlalloc.scripts.script_class import CommandKind
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "mode": MODES,
@@ -16,7 +17,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "exploration": ("sample", "mean"),
     "task_prolog": ("checked", "trusted"),
     "log_level": ("debug", "info", "warning", "error"),
-    "commands": JOB_CLASSES,
+    "commands": get_args(CommandKind),
     "classes": JOB_CLASSES,
 }
 

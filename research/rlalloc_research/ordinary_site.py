@@ -199,7 +199,7 @@ def judged(
     consent = consent_of(script.words, config.scripts, job_class=script.job_class, task_per_gpu=each)
     bounds = bounds_for(job.request, job.directives, rule, shape, nodes * shape.gpus, consent)
     if script.words:
-        facts = facts_of_job(script.words, script.job_class)
+        facts = facts_of_job(script.words, script.job_class, config.scripts)
         unknown = rule.moldable.fit_may_be_unknown
         bounds = with_model_needs(bounds, job.request, facts, GPU_GIB, shape.gpus, fit_may_be_unknown=unknown)
     return bounds, consent

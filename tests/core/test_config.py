@@ -80,7 +80,7 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ),
         ("objective: {plugin_weights: {energy: 1}}", "write it in objective.weights"),
         ("objective: {plugin_weights: {gold: 1}}", "gold: no installed distribution provides it .*rlalloc.rewards"),
-        ("commands: {hpc: [a]}", "Allowed: train, finetune, serve"),
+        ("commands: {hpc: [a]}", "Allowed: serve, finetune, train, evaluate"),
         ("[1, 2]", "the file: Expected `object`"),
         ("{", "not valid YAML"),
         # What PyYAML takes for something else, or cannot read at all.

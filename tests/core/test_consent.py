@@ -225,6 +225,14 @@ def test_a_configuration_that_the_script_writes_was_read() -> None:
     assert not consent(*(word for word in words if "writes" not in word), *batch).moldable
 
 
+def test_a_batch_named_train_shows_that_a_script_trains() -> None:
+    """Whatever its class: its global batch may not change."""
+    words = ("devices=$SLURM_GPUS_ON_NODE", "per-device-train-batch-size=8")
+    for word in words[1], "train-batch-size=8":
+        assert "batches per GPU only" in consent(words[0], word, serve=True).batch_sign
+    assert not consent(words[0], "batch-size=8", serve=True).batch_sign
+
+
 def test_a_batch_of_that_name_elsewhere_is_that_of_one_gpu() -> None:
     """As in diffusers: --train_batch_size=16."""
     assert "batches per GPU only" in bounds("num-processes=$SLURM_GPUS_ON_NODE", "train-batch-size=16").script

@@ -76,6 +76,16 @@ def test_a_site_may_let_jobs_shrink_that_do_not_show_their_model() -> None:
     assert bounds_of(f";table={STAMP};script=17;{FOLLOWS.replace('model=gpt2', 'bf16')}", config).gpu_counts == (4, 8)
 
 
+@pytest.mark.parametrize("evaluation", ["lm-eval", "vllm-serve=out", "vllm"])
+def test_what_trains_needs_the_memory_of_training(evaluation: str) -> None:
+    """Also in the class serve, as scripts that train and then evaluate once were: the least count became 1."""
+    words = "torchrun=--+nproc-per-node=$SLURM_GPUS_ON_NODE+model=Qwen/Qwen2.5-7B+deepspeed=zero3.json+bf16"
+    words += f"+micro-batch-size=2+max-seq-length=2048+gradient-checkpointing+{evaluation}"
+    for job_class in ("train", "serve"):
+        found = bounds_of(f"gpus=1-8+class={job_class};table={STAMP};script=17;words={words}", gpu_type="a100-80")
+        assert (found.gpu_counts, found.gpus.minimum_from) == ((4, 8), "model")
+
+
 def test_a_directive_wins() -> None:
     assert bounds_of(f"gpus=8;table={STAMP};script=17;{FOLLOWS}").gpu_counts == (8,)
 

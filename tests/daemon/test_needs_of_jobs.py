@@ -157,7 +157,9 @@ def test_shards_share_the_memory_of_their_gpu() -> None:
 def test_only_whole_gpus_get_a_plan() -> None:
     tag = read_tag("rlalloc:v=1;mode=shadow;rule=llm;class=train;begin=0;user_begin=0;ask=;script=1;words=torchrun")
     assert tag is not None
-    plans = [plan_of_job(tag, "train", REQUEST, None, Device(kind)) for kind in ("gpu", "mig", "shard")]
+    plans = [
+        plan_of_job(tag, "train", CONFIG.scripts, REQUEST, None, Device(kind)) for kind in ("gpu", "mig", "shard")
+    ]
     assert plans == [ParallelPlan(8, 1, 1), None, None]
 
 

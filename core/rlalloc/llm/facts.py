@@ -98,14 +98,15 @@ _SCRIPT: Final = "script"
 """Where a fact is from, if a word of the script says it."""
 
 
-def facts_of_words(words: Iterable[str], *, serves: bool = False) -> Facts:
+def facts_of_words(words: Iterable[str], *, serves: bool = False, trains: bool = False) -> Facts:
     """Return the facts in words that the submit plugin collected: ``name=value``, ``name``, or a program's name.
 
-    ``serves``: the job's class says that it serves, where no word does. A value with ``$`` is a variable that nobody
-    resolved. ``vllm-serve=MODEL`` and ``serve=MODEL`` name a model.
+    ``serves``: the job's class says that it serves, where no word does. ``trains``: it trains, whatever else it does,
+    such as serving a judge. A value with ``$`` is a variable that nobody resolved. ``vllm-serve=MODEL`` and
+    ``serve=MODEL`` name a model.
     """
     finder = FactFinder()
-    if serves:
+    if serves and not trains:
         finder.note("purpose", "serve", _SCRIPT)
     pairs = [word.partition("=") for word in words]
     of_deepspeed = any(name in _IN_DEEPSPEED for name, _, _ in pairs)
@@ -121,6 +122,10 @@ def facts_of_words(words: Iterable[str], *, serves: bool = False) -> Facts:
             continue
         server = next((each for part, each in SERVERS.items() if re.match(rf"{part}(?![a-z0-9])", name)), None)
         if server is not None or name == "serve":
+            if trains:  # beside the server, or before it: the memory is that of training
+                if equals:
+                    finder.note("other_models", True, _SCRIPT)  # noqa: FBT003 (a value)
+                continue
             finder.note("purpose", "serve", _SCRIPT)
             finder.note("framework", server or "vllm", _SCRIPT)
             if equals and name.endswith("serve") and not value.startswith("-"):

@@ -11,6 +11,8 @@ from rlalloc.job import Allocation, Bounds, JobClass
 from rlalloc.llm.facts import Facts, facts_of_words
 from rlalloc.llm.model_needs import makes_sense, needed_gib, parallel_unit
 from rlalloc.llm.script_options import FOLLOWS_GPUS
+from rlalloc.scripts.script_reading import Reading
+from rlalloc.scripts.script_rules import ScriptRules
 
 MODEL: Final = "model"
 """Who says so, where the model's memory or its parallel sizes raise the least count."""
@@ -20,9 +22,10 @@ _LONGEST_ASSUMED: Final = 8192
 """Tokens of a sequence, where script and model do not say."""
 
 
-def facts_of_job(words: Sequence[str], job_class: JobClass) -> Facts:
+def facts_of_job(words: Sequence[str], job_class: JobClass, rules: ScriptRules) -> Facts:
     """What the words of a script's tag tell of its LLM; the job's class where they do not tell the purpose."""
-    return facts_of_words(words, serves=job_class == "serve")
+    trains = Reading(words, rules, task_per_gpu=False).trains()
+    return facts_of_words(words, serves=job_class == "serve", trains=trains)
 
 
 def with_model_needs(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from rlalloc.job import JOB_CLASSES, JobClass
 from rlalloc.scripts.script_code import SCRIPT_BYTES, TAG_BYTES, TAG_WORDS, code_of, directives_of
@@ -10,7 +10,14 @@ from rlalloc.scripts.script_words import TOO_LONG
 
 OFF: Final = "off"
 """``#RLALLOC off`` leaves the job alone."""
+CommandKind = Literal["serve", "finetune", "train", "evaluate"]
+"""The keys of the configuration's section ``commands``."""
 _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._-]")
+
+
+def class_of_kind(kind: CommandKind) -> JobClass:
+    """The class of the jobs that commands of a kind show: an evaluation serves a model."""
+    return "serve" if kind == "evaluate" else kind
 
 
 def directive_words(script: bytes) -> tuple[str, ...] | None:
@@ -28,7 +35,7 @@ def _words_as_read(script: bytes) -> list[str] | None:
     return directives_of(script[:SCRIPT_BYTES].decode("latin-1"))[0]
 
 
-def class_of(script: bytes, commands: Mapping[JobClass, Sequence[str]]) -> JobClass | None:
+def class_of(script: bytes, commands: Mapping[CommandKind, Sequence[str]]) -> JobClass | None:
     """Return what kind of LLM job a script is; None for one that rlalloc leaves alone."""
     words = _words_as_read(script)
     if OFF in (words or ()):
@@ -39,8 +46,8 @@ def class_of(script: bytes, commands: Mapping[JobClass, Sequence[str]]) -> JobCl
                 return job_class
     code, _, _ = code_of(script)
     found = (
-        job_class
-        for job_class, texts in commands.items()
+        class_of_kind(kind)
+        for kind, texts in commands.items()
         for text in texts
         if text.encode().decode("latin-1") in code
     )

@@ -127,7 +127,8 @@ class Reading:
         """Whether something in the script shows that it trains, whatever else it does."""
         rules = self._rules
         launchers = {*rules.finds_gpus, *rules.starts_processes} - {"vllm serve", *rules.starts_tasks}
-        return any(map(self.has, (launchers, rules.whole_batch, rules.accumulation)))
+        batches = [entry for entry in (*rules.gpu_batch, *rules.deepspeed_batch) if "train" in entry]
+        return any(map(self.has, (launchers, rules.whole_batch, batches, rules.accumulation)))
 
     def batch(self) -> Batch:
         """What the script says of its batch."""

@@ -371,7 +371,7 @@ def _unanswered(
             cluster=Resources(*cluster.totals.tolist()),
             node_gpus=cluster.shape.gpus,
             user_running_gpus=view.user_running_gpus,
-            plan=plan_of_job(tag, view.job_class, size, question.gpu_memory_gib, device),
+            plan=plan_of_job(tag, view.job_class, question.rules, size, question.gpu_memory_gib, device),
         ),
     )
 

@@ -62,6 +62,7 @@ class PendingTypes:
                     plain.encoded,
                     access,
                     gpu_memory_gib(candidate.job.gpu_type, view, self._config),
+                    self._config.scripts,
                 )
         return msgspec.structs.replace(plain, on_types=questions, may_choose=frozenset(rule.choose_gpu_types))
 

@@ -15,6 +15,7 @@ from rlalloc.heuristics.type_choice import Offered, chosen_type
 from rlalloc.job import Allocation, ChosenType, JobView, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.observation import EncodedQuestion, encode
+from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.view import ClusterView
 from rlallocd.cluster.cluster_views import ClusterViews
 from rlallocd.cluster.node_access import Access, Preempts
@@ -28,7 +29,8 @@ class Question(msgspec.Struct, frozen=True):
     """One job as the policy sees it, and what the answer is checked against.
 
     ``access`` is the nodes that it may use.
-    ``gpu_memory_gib`` is that of a GPU that the job may get, None where its type is unknown.
+    ``gpu_memory_gib`` is that of a GPU that the job may get, None where its type is unknown; by ``rules``, its
+    script is read.
     ``gpu_type`` is the type that was chosen for it. ``on_types`` is the same job on the nodes of each type, where the
     site lets rlalloc choose one; ``may_choose`` are the types that it may choose.
     """
@@ -38,7 +40,8 @@ class Question(msgspec.Struct, frozen=True):
     cluster: ClusterView
     encoded: EncodedQuestion
     access: Access
-    gpu_memory_gib: float | None = None
+    gpu_memory_gib: float | None
+    rules: ScriptRules
     gpu_type: ChosenType | None = None
     on_types: Mapping[str, "Question"] = msgspec.field(default_factory=dict)
     may_choose: frozenset[str] = frozenset()
@@ -112,4 +115,4 @@ def _question(
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views, config)
     memory_gib = gpu_memory_gib(job.gpu_type, cluster, config)
     encoded = encoded or encode(view, cluster, config.objective.weights)
-    return Question(candidate, view, cluster, encoded, access, memory_gib)
+    return Question(candidate, view, cluster, encoded, access, memory_gib, config.scripts)

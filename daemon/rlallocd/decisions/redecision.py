@@ -272,6 +272,7 @@ class _Pass:
             encode(seen, view, self._config.objective.weights),
             self._access[place],
             gpu_memory_gib(candidate.job.gpu_type, view, self._config),
+            self._config.scripts,
             history.size.gpu_type,
         )
         answer, version = self._asking.answer(question.encoded)

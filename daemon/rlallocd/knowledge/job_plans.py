@@ -17,6 +17,7 @@ from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job
 from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.llm.parallel_plan import plan_for
+from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.view import ClusterView
 from rlallocd.submissions.job_tag import Tag
 
@@ -36,7 +37,12 @@ def gpu_memory_gib(gpu_type: str, cluster: ClusterView, config: Config) -> float
 
 
 def plan_of_job(
-    tag: Tag, job_class: JobClass, size: Allocation, memory_of_gpu_gib: float | None, device: Device
+    tag: Tag,
+    job_class: JobClass,
+    rules: ScriptRules,
+    size: Allocation,
+    memory_of_gpu_gib: float | None,
+    device: Device,
 ) -> ParallelPlan | None:
     """The plan of a job on ``size``; None where there is none that its script and its model allow.
 
@@ -44,15 +50,20 @@ def plan_of_job(
     """
     if not device.whole:
         return None
-    return _plan(tag.words or (), job_class, without_limit(size), memory_of_gpu_gib, device.type)
+    return _plan(tag.words or (), job_class, rules, without_limit(size), memory_of_gpu_gib, device.type)
 
 
 @functools.lru_cache(maxsize=8192)
 def _plan(
-    words: tuple[str, ...], job_class: JobClass, size: Allocation, memory_of_gpu_gib: float | None, gpu_type: str
+    words: tuple[str, ...],
+    job_class: JobClass,
+    rules: ScriptRules,
+    size: Allocation,
+    memory_of_gpu_gib: float | None,
+    gpu_type: str,
 ) -> ParallelPlan | None:
     """Kept: most jobs of a site have no words, or the same."""
-    return plan_for(facts_of_job(words, job_class), size, memory_of_gpu_gib, gpu_type)
+    return plan_for(facts_of_job(words, job_class, rules), size, memory_of_gpu_gib, gpu_type)
 
 
 def looks_for_a_plan(tag: Tag) -> bool:

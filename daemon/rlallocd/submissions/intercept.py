@@ -20,6 +20,7 @@ import inotify_simple
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
+from rlalloc.scripts.script_class import class_of_kind
 from rlalloc.system.shared_files import read_regular_file, replace_file
 
 INTERCEPT_FILE: Final = "intercept"
@@ -145,9 +146,9 @@ def _lines(config: Config, now_s: float, uptime_s: float, skipped_forms: Collect
     yield f"grace {config.grace_s}"
     for form in sorted(skipped_forms):
         yield f"skip {form}"
-    for job_class, commands in config.commands.items():
+    for kind, commands in config.commands.items():
         for command in commands:
-            yield f"class {job_class} {command}"
+            yield f"class {class_of_kind(kind)} {command}"
     table = config.word_table
     yield f"table {table.stamp}"
     yield f"words {'|'.join(table.words)}"
