@@ -112,23 +112,6 @@ def test_a_job_whose_fields_conflict_with_its_size_does_not_wait_for_the_interva
     ]
 
 
-@pytest.mark.parametrize(
-    ("size", "cpus_per_task", "comes_back"),
-    [(EIGHT, 0, True), (EIGHT, 24, True), (FOUR, 0, False), (FOUR, 24, False)],
-)
-def test_a_task_whose_user_changed_its_cpus_gets_its_request_back(
-    store: Store, size: Allocation, cpus_per_task: int, *, comes_back: bool
-) -> None:
-    """Seen on 24.11: it had 64 CPUs and 24 a task, waited with BadConstraints, and for ever. Not one as submitted."""
-    resized(store, FOUR, EIGHT)
-    applier = Applier()
-    fields = RequestFields(cpus_per_task=cpus_per_task)
-    task = pending_job(8, size, array_job_id=7, reason="BadConstraints", partition="gpu", gpu_type="", fields=fields)
-    assert task.is_own_task
-    WaitsOfOurs(store, applier).give_back(Snapshot(0.0, (task,), (NODE,), {}, None), INTERVAL_S)  # type: ignore[arg-type]
-    assert applier.taken == ([(8, "it waits for BadConstraints")] if comes_back else [])
-
-
 @pytest.mark.parametrize(("start_s", "comes_back"), [(500, False), (9000, True)], ids=["met", "not met"])
 def test_a_job_whose_request_would_meet_a_reservation_too_keeps_its_size(
     store: Store, start_s: int, *, comes_back: bool

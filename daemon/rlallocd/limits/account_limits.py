@@ -15,7 +15,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlallocd.limits.binding_limits import Binding, Ceiling
-from rlallocd.limits.size_change import BILLING, Change, is_denser
+from rlallocd.limits.size_change import BILLING, Change
 from rlallocd.slurm import JobRecord
 
 _TIMES_MINUTES: Final = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMins")
@@ -96,9 +96,6 @@ def _shared(change: Change, binding: Binding, capacity: Mapping[str, int], claim
         if ceiling.tres in change.freed:
             if ceiling.limit < capacity[ceiling.tres]:
                 yield _frees(ceiling)
-        elif ceiling.tres == "node" and is_denser(change.request, change.allocation):
-            # Slurm counts a node once, however many jobs it has: the request may start on those in use.
-            yield from _above(ceiling, change.new(ceiling.tres))
         elif change.new(ceiling.tres) > change.old(ceiling.tres):
             # Of what is counted, only GPUs are not among the freed.
             claimed = msgspec.structs.replace(ceiling, used=ceiling.used + claimed_gpus)

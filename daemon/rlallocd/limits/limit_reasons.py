@@ -5,16 +5,13 @@ from collections.abc import Callable
 from typing import Final
 
 from rlalloc.job import Allocation
-from rlallocd.limits.size_change import is_denser
 
 _OF_A_LIMIT: Final = re.compile(r"(?:QOS|Assoc|Max)(?P<least>Min(?!utes))?.*")
-_NODES: Final = re.compile("Node")
-"""Jobs of one user, account or QOS may share nodes, and Slurm counts each node once: a denser job may need others."""
 _COUNTS: Final[tuple[tuple[re.Pattern[str], Callable[[Allocation], int]], ...]] = (
     (re.compile("GRES"), lambda size: size.gpus),
     (re.compile("CPU|Cpu"), lambda size: size.cpus),
     (re.compile("Mem"), lambda size: size.mem_mib),
-    (_NODES, lambda size: size.nodes),
+    (re.compile("Node"), lambda size: size.nodes),
     (re.compile("Billing"), lambda size: size.gpus + size.cpus + size.mem_mib + size.nodes),
 )
 _TIMES_MINUTES: Final = re.compile("Minutes|RunMin")
@@ -45,7 +42,5 @@ def may_be_ours(reason: str, original: Allocation, intended: Allocation) -> bool
             before, after = count(original), count(intended)
             if _TIMES_MINUTES.search(reason):
                 before, after = before * original.time_limit_s, after * intended.time_limit_s
-            if match["least"]:
-                return after < before
-            return after > before or (word is _NODES and is_denser(original, intended))
+            return after < before if match["least"] else after > before
     return False

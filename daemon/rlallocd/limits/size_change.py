@@ -12,16 +12,6 @@ _SHARD: Final = "gres/shard"
 _ALL: Final = ("cpu", "mem", "node", _GPU, _SHARD)
 
 
-def is_denser(before: Allocation, after: Allocation) -> bool:
-    """Whether a size needs more of anything on a node."""
-    pairs = (
-        (before.gpus_per_node, after.gpus_per_node),
-        (before.cpus_per_node, after.cpus_per_node),
-        (before.mem_mib_per_node, after.mem_mib_per_node),
-    )
-    return any(more > less for less, more in pairs)
-
-
 class Change:
     """From the request to a decided allocation, TRES by TRES (memory in MiB)."""
 

@@ -25,7 +25,7 @@ from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
 from rlallocd.slurm import JobRecord
 from rlallocd.submissions.job_tag import read_tag
 from rlallocd.transactions.transactions import Applier
-from rlallocd.transactions.verification import CPUS_THAT_COME_BACK, contradictions, has_size, has_type
+from rlallocd.transactions.verification import CPUS_THAT_COME_BACK, contradictions, has_size
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
@@ -73,7 +73,7 @@ class WaitsOfOurs:
         resized = [
             (key, job, sizes)
             for key, job in waiting.items()
-            if (sizes := self._sizes[key]) is not None and (not job.is_own_task or _has_it_still(job, sizes))
+            if (sizes := self._sizes[key]) is not None and (not job.is_own_task or has_size(job, sizes.applied))
         ]
         self._passed_over_since_s = {
             key: self._passed_over_since_s.get(key, snapshot.taken_s)
@@ -151,12 +151,6 @@ class WaitsOfOurs:
             return why
         self._fits[key] = seen
         return ""
-
-
-def _has_it_still(job: JobRecord, sizes: _Sizes) -> bool:
-    """Whether a task has the decided size, except for CPUs per task, say, that its user has set since."""
-    changed = contradictions(job, sizes.applied).keys()
-    return has_type(job, sizes.applied) and changed <= CPUS_THAT_COME_BACK and not has_size(job, sizes.asked)
 
 
 def _decided_as(job: JobRecord) -> JobKey:

