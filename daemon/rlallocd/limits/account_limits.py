@@ -15,7 +15,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlallocd.limits.binding_limits import Binding, Ceiling
-from rlallocd.limits.size_change import BILLING, Change
+from rlallocd.limits.size_change import BILLING, Change, needs_more_of_a_node
 from rlallocd.slurm import JobRecord
 
 _TIMES_MINUTES: Final = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMins")
@@ -26,10 +26,10 @@ class Claims(NamedTuple):
 
     sizes: Sequence[Allocation | JobRecord] = ()
 
-    @property
-    def gpus(self) -> int:
-        """All GPUs."""
-        return sum(size.gpus for size in self.sizes)
+    def count(self, tres: str) -> int:
+        """All of one TRES, whatever the type of GPU."""
+        counted = _COUNTS.get(tres.partition("/")[0])
+        return 0 if counted is None else math.ceil(sum(map(counted, self.sizes)))
 
     def minutes_of(self, tres: str) -> int:
         """The minutes of all time limits times one TRES, whatever the type of GPU."""
@@ -57,7 +57,7 @@ def account_obstacles(
     yield from _of_one_job(change, binding)
     yield from _least(change, binding)
     yield from _minutes_of_one_job(change, binding)
-    yield from _shared(change, binding, capacity, claims.gpus)
+    yield from _shared(change, binding, capacity, claims)
     yield from _shared_minutes(change, binding, claims)
 
 
@@ -90,16 +90,22 @@ def _minutes_of_one_job(change: Change, binding: Binding) -> Iterator[str]:
             yield from _above(ceiling, change.new(ceiling.tres) * minutes)
 
 
-def _shared(change: Change, binding: Binding, capacity: Mapping[str, int], claimed_gpus: int) -> Iterator[str]:
+def _shared(change: Change, binding: Binding, capacity: Mapping[str, int], claims: Claims) -> Iterator[str]:
     yield from _not_computed(change, binding.shared)
     for ceiling in binding.shared:
         if ceiling.tres in change.freed:
             if ceiling.limit < capacity[ceiling.tres]:
                 yield _frees(ceiling)
-        elif change.new(ceiling.tres) > change.old(ceiling.tres):
-            # Of what is counted, only GPUs are not among the freed.
-            claimed = msgspec.structs.replace(ceiling, used=ceiling.used + claimed_gpus)
+        elif change.new(ceiling.tres) > change.old(ceiling.tres) or _takes_another_node(change, ceiling, capacity):
+            claimed = msgspec.structs.replace(ceiling, used=ceiling.used + claims.count(ceiling.tres))
             yield from _above(claimed, change.new(ceiling.tres))
+
+
+def _takes_another_node(change: Change, ceiling: Ceiling, capacity: Mapping[str, int]) -> bool:
+    """Whether a job of the same nodes may have to start on others than its request, and these may be too many."""
+    if ceiling.tres != "node" or ceiling.limit >= capacity["node"]:
+        return False
+    return needs_more_of_a_node(change.request, change.allocation) and change.old("node") <= ceiling.limit
 
 
 def _shared_minutes(change: Change, binding: Binding, claims: Claims) -> Iterator[str]:

@@ -78,3 +78,16 @@ class Change:
             # A job that names no type may get GPUs of any.
             return size.gpus if of_kind and (not gpu_type or self._device.type in ("", gpu_type)) else 0
         return {"cpu": size.cpus, "mem": size.mem_mib, "node": size.nodes}.get(tres, 0)
+
+
+def needs_more_of_a_node(request: Allocation, allocation: Allocation) -> bool:
+    """Whether an allocation takes more nodes than a request, or more of anything on each of them.
+
+    Of limits on nodes that jobs share, Slurm counts a node once, however many of the jobs run on it
+    (_get_unique_job_node_cnt, acct_policy.c). So a request may start on a node in use when there is no room for
+    another node.
+    """
+    counts = (
+        (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node) for each in (request, allocation)
+    )
+    return any(more > less for less, more in zip(*counts, strict=True))

@@ -14,6 +14,7 @@ from rlallocd.slurm import (
     NodeRecord,
     PartitionRecord,
     Pool,
+    QosRecord,
     RequestFields,
     ReservationRecord,
     SiteLimits,
@@ -127,6 +128,46 @@ def test_a_shared_limit_above_the_whole_cluster_is_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("limit", "used", "changes", "stands"),
+    [
+        (2, 1, {"gpus_per_node": 8}, True),  # as submitted, it may start on a node that is counted already
+        (2, 1, {"mem_mib_per_node": 100_001}, True),
+        (2, 1, {"gpus_per_node": 2}, False),
+        (2, 0, {"gpus_per_node": 8}, False),
+        (2, 1, {"time_limit_s": 1200}, False),
+        (1, 1, {"gpus_per_node": 8}, False),  # the request itself is above it
+        (3, 1, {"gpus_per_node": 8}, False),  # all nodes
+    ],
+)
+@pytest.mark.parametrize("of", ["group", "user"])
+def test_a_job_does_not_need_more_of_a_node_where_there_is_no_room_for_other_nodes(
+    of: str, limit: int, used: int, changes: dict[str, int], *, stands: bool
+) -> None:
+    """For such limits, Slurm counts the different nodes of all jobs."""
+    job = msgspec.structs.replace(JOB, qos="q", fields=RequestFields(min_nodes=2, max_nodes=2))
+    pool = Pool({"node": limit}, {"node": used})
+    qos = QosRecord(
+        name="q", flags=frozenset(), usage_factor=1, limit_factor=1, limits=Limits(), min_tres={},
+        limits_accounts=False, limits_users=of == "user", per_account={}, per_user={1: pool} if of == "user" else {},
+        per_account_running_minutes={}, per_user_running_minutes={},
+    )  # fmt: skip
+    limits = msgspec.structs.replace(_enforced(Limits(group=pool) if of == "group" else Limits()), qos={"q": qos})
+    site = msgspec.structs.replace(SITE, limits=limits)
+    assert bool(_obstacle(msgspec.structs.replace(SIZE, **changes), site, job)) == stands
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_job_leaves_the_nodes_of_a_shared_limit_to_others_that_wait(*, waits: bool) -> None:
+    asked = RequestFields(min_nodes=1, max_nodes=1)
+    job, other = (msgspec.structs.replace(JOB, job_id=job_id, nodes=1, fields=asked) for job_id in (JOB.job_id, 8))
+    site = msgspec.structs.replace(
+        SITE, limits=_enforced(Limits(group=Pool({"node": 1}, {}))), jobs=(job, other) if waits else (job,)
+    )
+    request = msgspec.structs.replace(SIZE, nodes=1)
+    assert bool(obstacle(job, request, msgspec.structs.replace(request, gpus_per_node=8), site, 0)) == waits
+
+
+@pytest.mark.parametrize(
     ("changes", "granted", "stands"),
     [
         ({}, {}, False),  # 10 of its own and 8 of the other are the limit
@@ -214,7 +255,13 @@ def test_the_ladder_goes_from_the_decision_towards_the_request() -> None:
         ("QOSMinGRES", {"gpus_per_node": 8}, False),
         ("AssocMaxWallDurationPerJobLimit", {"time_limit_s": 1200}, True),
         ("AssocGrpMemLimit", {"mem_mib_per_node": 200_000}, True),
-        ("QOSMaxNodePerUserLimit", {"cpus_per_task": 17}, False),
+        ("QOSGrpNodeLimit", {"gpus_per_node": 8}, True),  # it may no longer fit a node that is counted already
+        ("AssocGrpNodeLimit", {"mem_mib_per_node": 200_000}, True),
+        ("MaxNodePerAccount", {"nodes": 1, "gpus_per_node": 8}, True),
+        ("QOSMaxNodePerUserLimit", {"cpus_per_task": 17}, True),
+        ("QOSMaxNodePerUserLimit", {"cpus_per_task": 8, "time_limit_s": 1200}, False),
+        ("QOSMaxNodePerJobLimit", {"cpus_per_task": 17}, False),
+        ("AssocGrpNodeRunMinutes", {"cpus_per_task": 17}, False),
         ("AssocMaxJobsLimit", {"gpus_per_node": 8}, False),
         ("BadConstraints", {"gpus_per_node": 1}, True),
         ("Resources", {"gpus_per_node": 8}, False),
