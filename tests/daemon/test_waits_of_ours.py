@@ -1,6 +1,7 @@
 """Jobs that Slurm passes over in a size of ours, though their requests would fit: they get their requests back."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import JobHistory, Store
 from rlallocd.decisions.decisions import Snapshot
-from rlallocd.slurm import RequestFields, ReservationRecord, SiteLimits
+from rlallocd.slurm import JobRecord, RequestFields, ReservationRecord, SiteLimits, SlurmUnavailable, UpdateRefused
+from rlallocd.transactions.transactions import Applier as RealApplier
 from rlallocd.transactions.waits_of_ours import WaitsOfOurs
 from tests.core.test_store import APPLICATION
-from tests.daemon.slurm_in_memory import NODE, gpus
+from tests.daemon.slurm_in_memory import NODE, SlurmInMemory, gpus
 
 from .test_redecision_rules import EIGHT, decision_for, pending_job
 
@@ -34,9 +36,13 @@ class Applier:
     def __init__(self) -> None:
         self.open_jobs: frozenset[int] = frozenset()
         self.taken: list[tuple[int, str]] = []
+        self.released: list[int] = []
 
     def take_back_all(self, jobs: Sequence[tuple[int, JobHistory, str]]) -> None:
         self.taken += [(job_id, why) for job_id, _, why in jobs]
+
+    def release(self, job_id: int) -> None:
+        self.released.append(job_id)
 
 
 def resized(store: Store, asked: Allocation, applied: Allocation) -> None:
@@ -245,3 +251,78 @@ def test_any_other_job_keeps_its_size(
 ) -> None:
     resized(store, asked, applied)
     assert looked_at(store, (0.0, free), (100.0, free), reason=reason) == []
+
+
+def task(size: Allocation, reason: str, cpus_per_task: int, job_id: int = 8) -> JobRecord:
+    """A task of array 7 that has a size, except for the CPUs per task that its user has set."""
+    fields = RequestFields(
+        min_nodes=1, max_nodes=1, min_cpus=size.cpus, min_cpus_per_node=size.cpus_per_node, tasks_per_node=1,
+        cpus_per_task=cpus_per_task, mem_mib_per_node=size.mem_mib_per_node, gpus_per_node=size.gpus_per_node,
+    )  # fmt: skip
+    return pending_job(
+        job_id, size, reason=reason, partition="gpu", gpu_type="", fields=fields, array_job_id=7, is_array=True
+    )
+
+
+def cycles(store: Store, *tasks: JobRecord) -> Applier:
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    for at_s, job in enumerate(tasks):
+        waits.give_back(Snapshot(float(at_s), (job,), (NODE,), {}, None), INTERVAL_S)
+    return applier
+
+
+@pytest.mark.parametrize("reason", ["BadConstraints", "JobArrayTaskLimit"])
+def test_a_task_whose_user_has_set_other_cpus_per_task_gets_its_request_back(store: Store, reason: str) -> None:
+    """As a job that is no task does, and before Slurm tries it. A task that has its request keeps what it has."""
+    resized(store, FOUR, EIGHT)
+    assert [job_id for job_id, _ in cycles(store, task(EIGHT, reason, 24)).taken] == [8]
+    assert cycles(store, task(EIGHT, "JobArrayTaskLimit", 40)).taken == []
+    assert cycles(store, task(FOUR, reason, 24), task(FOUR, reason, 8)).taken == []
+
+
+@pytest.mark.parametrize(
+    ("before", "is_slurms"),
+    [
+        (task(EIGHT, "Resources", 32, job_id=7), True),  # its update has given the task a job id of its own
+        (task(EIGHT, "JobArrayTaskLimit", 32), True),
+        (task(FOUR, "BadConstraints", 2), True),  # seen, but its request could not be given back
+        (task(EIGHT, "JobHeldAdmin", 32), False),
+        (task(EIGHT, "JobHeldAdmin", 32, job_id=7), False),
+        (task(EIGHT, "JobHeldUser", 24), False),
+        (None, False),
+    ],
+)
+def test_a_task_that_slurmctld_holds_gets_its_request_back_and_is_released(
+    store: Store, before: JobRecord | None, *, is_slurms: bool
+) -> None:
+    """An administrator's hold, which has the same reason, stays, and so does one that could be theirs."""
+    resized(store, FOUR, EIGHT)
+    held = task(EIGHT, "JobHeldAdmin", 24)
+    moments = ([] if before is None else [before]) + [held, held, task(FOUR, "JobHeldAdmin", 24)]
+    applier = cycles(store, *moments)
+    assert applier.taken == [(8, "somebody has set CPUs per task that do not go with its size")] * (2 * is_slurms)
+    assert applier.released == [8] * is_slurms
+
+
+def test_a_hold_of_an_administrator_after_the_request_came_back_stays(store: Store) -> None:
+    resized(store, FOUR, EIGHT)
+    back = task(FOUR, "Resources", 24)
+    applier = cycles(store, task(EIGHT, "BadConstraints", 24), back, task(FOUR, "JobHeldAdmin", 24))
+    assert [job_id for job_id, _ in applier.taken] == [8]
+    assert applier.released == []
+
+
+@pytest.mark.parametrize("error", [None, UpdateRefused("already done"), SlurmUnavailable("no answer")])
+def test_a_release_that_slurm_refuses_does_not_end_the_cycle(store: Store, error: Exception | None) -> None:
+    """The task may have been cancelled. Where slurmctld does not answer, nothing more is sent in this cycle."""
+
+    def called(command: str) -> None:
+        if command == "scontrol release" and error is not None:
+            raise error
+
+    slurm = SlurmInMemory([task(FOUR, "JobHeldAdmin", 24)], called)
+    applier = RealApplier(slurm, store, Counter())  # type: ignore[arg-type]
+    with pytest.raises(SlurmUnavailable) if isinstance(error, SlurmUnavailable) else contextlib.nullcontext():
+        applier.release(8)
+    assert slurm.queue[8].held == (error is not None)

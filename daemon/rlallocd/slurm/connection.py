@@ -58,6 +58,7 @@ class Slurm:
         self.update: Callable[[UpdatePlan], None] = self._control.update
         self.begin: Callable[[Sequence[int], float], None] = self._control.begin
         self.set_nice: Callable[[Sequence[int], int], None] = self._control.set_nice
+        self.release: Callable[[int], None] = self._control.release
         self.together = self._control.together
         self.ping = self._control.ping
         self._before_batch: Callable[[], None] = lambda: None
@@ -95,6 +96,7 @@ class Slurm:
         self.update = checked(self._control.update)
         self.begin = checked(self._control.begin)
         self.set_nice = checked(self._control.set_nice)
+        self.release = checked(self._control.release)
         self._before_batch = may_begin_batch
 
     @property

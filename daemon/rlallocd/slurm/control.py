@@ -87,6 +87,10 @@ class Control:
         when = f"uts{int(begin_s)}" if begin_s else "now"
         self._update_all(job_ids, f"StartTime={when}", "ResetAccrueTime")
 
+    def release(self, job_id: int) -> None:
+        """End the hold of a job. Raises SlurmError."""
+        self._commands.run("scontrol", "release", str(job_id))
+
     def _update_all(self, job_ids: Sequence[int], *words: str) -> None:
         """The same update of several jobs, for each of which scontrol sends a message."""
         jobs = ",".join(str(job_id) for job_id in job_ids)

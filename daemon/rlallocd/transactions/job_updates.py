@@ -87,6 +87,17 @@ class JobUpdates:
                 all_went &= self._begin_at([job_id], begin_s)
         return all_went
 
+    def release(self, job_id: int) -> None:
+        """End the hold of a job. One that was cancelled meanwhile is no error. Raises SlurmUnavailable."""
+        try:
+            self._slurm.release(job_id)
+        except (UpdateRefused, CommandDied) as err:
+            _log.warning("job %d stays held: %s", job_id, err, extra={"job_id": job_id})
+        else:
+            _log.info("job %d is released: slurmctld held it for its size", job_id, extra={"job_id": job_id})
+        finally:
+            self._progress()
+
     def _begin_at(self, job_ids: Sequence[int], begin_s: float) -> bool:
         """Begin jobs. One that was cancelled or started meanwhile is no error: the next reading shows it."""
         try:

@@ -191,6 +191,10 @@ class Applier:
             self._restore([(each, each.detail) for each in restorations], found)
         return tuple(entered)
 
+    def release(self, job_id: int) -> None:
+        """End slurmctld's hold of a job. Raises SlurmUnavailable."""
+        self._updates.release(job_id)
+
     def _apply_batch(
         self,
         batch: Sequence[tuple[Application, Candidate]],

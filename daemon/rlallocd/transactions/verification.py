@@ -141,6 +141,23 @@ def has_size(job: JobRecord, size: Allocation) -> bool:
     return not contradictions(job, size) and has_type(job, size)
 
 
+def has_part_of(job: JobRecord, original: Allocation, intended: Allocation) -> bool:
+    """Whether a single field of a pending job is as decided, and not as submitted: others have changed the rest."""
+    asked, ours, values = _allowed(original), _allowed(intended), _values(job)
+    return any(
+        _alike(field, values[field], max(ours[field]))
+        and not any(_alike(field, values[field], each) for each in asked[field])
+        for field in values.keys() - _totals(job).keys()
+        if values[field]
+    )
+
+
+def lacks_cpus(job: JobRecord) -> bool:
+    """Whether a node's tasks ask for fewer CPUs than the job asks for of a node at least: no node can hold that."""
+    asked = job.fields
+    return 0 < asked.cpus_per_task * asked.tasks_per_node < asked.min_cpus_per_node
+
+
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:
     """Whether the time limit is the decided and not the submitted one; somebody else set any other, and it stays."""
     return same_minutes(job.time_limit_s, intended.time_limit_s) and not same_minutes(

@@ -12,6 +12,11 @@ the job gets its request back. So does a job for which Slurm finds no nodes alth
 free and not reserved: its user may have made a change that conflicts with the decided size. Where its fields show
 such a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it
 may then start on the first GPUs that are free.
+
+slurmctld holds a job that no node can hold: BadConstraints, with priority 0. An update of the job ends this hold. But
+once such a task waits for others of its array, slurmctld shows the hold as an administrator's (job_independent, then
+_job_runnable_test1). The cycle before tells them apart: there, the task was not held, or was for BadConstraints. Such
+a task also gets its request back, and is then released.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,12 +30,15 @@ from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
 from rlallocd.slurm import JobRecord
 from rlallocd.submissions.job_tag import read_tag
 from rlallocd.transactions.transactions import Applier
-from rlallocd.transactions.verification import CPUS_THAT_COME_BACK, contradictions, has_size
+from rlallocd.transactions.verification import CPUS_THAT_COME_BACK, contradictions, has_part_of, has_size, lacks_cpus
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
 """slurmctld may also say ``Reservation`` of a job that names no reservation, if others have reserved its nodes
 (ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c)."""
+_AT_ARRAY_LIMIT: Final = "JobArrayTaskLimit"
+_HELD: Final = "JobHeldAdmin"
+_HELD_BY_SLURM: Final = "BadConstraints"
 JobKey = tuple[int, int]
 """Job id and submit second. The id is that which sbatch printed, except for tasks of arrays that have their own."""
 
@@ -55,6 +63,9 @@ class WaitsOfOurs:
         self._sizes: dict[JobKey, _Sizes | None] = {}
         self._fits: dict[JobKey, object] = {}
         self._passed_over_since_s: dict[JobKey, float] = {}
+        self._free: dict[int, bool] = {}
+        """Of each pending job of the last cycle: whether only slurmctld can hold it now for its CPUs per task."""
+        self._to_release: set[JobKey] = set()
 
     def forget(self, jobs: Collection[JobKey]) -> None:
         """Read again what was decided for these jobs: there is a new decision."""
@@ -68,12 +79,17 @@ class WaitsOfOurs:
 
         ``interval_s`` is for how long a job may be passed over that its request might have started.
         """
+        self._release(snapshot.jobs)
         waiting = self._waiting(snapshot.jobs)
+        self._free = {
+            job.job_id: _is_free(job) or self._is_held_by_slurm(job) for job in snapshot.jobs if job.pending
+        }
         self._read_sizes(waiting)
         resized = [
             (key, job, sizes)
             for key, job in waiting.items()
-            if (sizes := self._sizes[key]) is not None and (not job.is_own_task or has_size(job, sizes.applied))
+            if (sizes := self._sizes[key]) is not None
+            and (not job.is_own_task or has_size(job, sizes.applied) or has_part_of(job, *sizes))
         ]
         self._passed_over_since_s = {
             key: self._passed_over_since_s.get(key, snapshot.taken_s)
@@ -89,6 +105,19 @@ class WaitsOfOurs:
             [(key[0], histories[decided_as[key]], why) for key, why in found.items() if decided_as[key] in histories]
         )
         self.forget(found)
+        self._to_release |= {
+            key for key in found if waiting[key].array_job_id and waiting[key].reason in (_HELD, _HELD_BY_SLURM)
+        }
+
+    def _release(self, jobs: Sequence[JobRecord]) -> None:
+        """Release the jobs that slurmctld holds for what they no longer have."""
+        unfinished = self._applier.open_jobs
+        held = {(job.job_id, job.submitted_s): job for job in jobs if job.pending and job.reason == _HELD}
+        self._to_release &= held.keys()
+        for key in sorted(self._to_release):
+            if key[0] not in unfinished and not lacks_cpus(held[key]):
+                self._to_release.discard(key)
+                self._applier.release(key[0])
 
     def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
         unfinished = self._applier.open_jobs
@@ -96,10 +125,20 @@ class WaitsOfOurs:
             (job.job_id, job.submitted_s): job
             for job in jobs
             if job.pending
-            and (job.reason in _FOR_NODES or is_of_a_size(job.reason))
+            and (
+                job.reason in _FOR_NODES
+                or is_of_a_size(job.reason)
+                or (job.reason == _AT_ARRAY_LIMIT and lacks_cpus(job))
+                or self._is_held_by_slurm(job)
+            )
             and unfinished.isdisjoint((job.job_id, job.base_id))
             and read_tag(job.admin_comment) is not None
         }
+
+    def _is_held_by_slurm(self, job: JobRecord) -> bool:
+        """Whether slurmctld holds a task that no node can hold, with the reason of an administrator's hold."""
+        was_free = self._free.get(job.job_id, self._free.get(job.base_id, False))
+        return job.reason == _HELD and lacks_cpus(job) and was_free
 
     def _read_sizes(self, waiting: Mapping[JobKey, JobRecord]) -> None:
         for key in self._sizes.keys() - waiting.keys():
@@ -129,6 +168,8 @@ class WaitsOfOurs:
         for key, job, sizes in resized:
             if may_be_ours(job.reason, *sizes):
                 yield key, f"it waits for {job.reason}"
+            elif job.reason in (_AT_ARRAY_LIMIT, _HELD):
+                yield key, "somebody has set CPUs per task that do not go with its size"
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
             elif (since_s := self._passed_over_since_s.get(key)) is not None and (
@@ -156,6 +197,11 @@ class WaitsOfOurs:
 def _decided_as(job: JobRecord) -> JobKey:
     """The key under which a job was decided: an array is one decision."""
     return job.base_id, job.submitted_s
+
+
+def _is_free(job: JobRecord) -> bool:
+    """Whether nobody holds a pending job whose tasks have enough CPUs, or only slurmctld does."""
+    return job.reason == _HELD_BY_SLURM or not (job.held or lacks_cpus(job))
 
 
 def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
