@@ -5,6 +5,7 @@ import msgspec
 from rlalloc.config import ObjectiveSection
 from rlalloc.job import Shares
 from rlalloc.store import Application, ApplicationState, Decision, JobHistory
+from rlallocd.decisions.decisions import executed_shares
 from rlallocd.outcomes.outcomes import outcomes_of
 from rlallocd.slurm import AccountingRecord
 from tests.core.test_store import APPLICATION, DECISION, SIZE
@@ -55,6 +56,21 @@ def test_the_outcome_belongs_to_the_decision_in_force() -> None:
     assert outcome.reward is not None
     assert earlier.reward is not None
     assert outcome.reward > earlier.reward
+
+
+def test_a_job_that_ran_as_submitted_after_all_is_no_resized_one() -> None:
+    """A slurmctld that was killed had forgotten the update."""
+    decided = DECISION.allocation
+    assert decided is not None
+    request = msgspec.structs.replace(SIZE, gpus_per_node=2 * SIZE.gpus_per_node)
+    decision = msgspec.structs.replace(DECISION, request=request)
+    job = JobHistory(decisions=(decision,), applications=(_applied(1, decision, "begun"),))
+    for size in (decided, request):
+        held = msgspec.structs.replace(ENDED, nodes=size.nodes, cpus=size.cpus, gpus=size.gpus)
+        (outcome,) = outcomes_of([job], [held], ObjectiveSection(), no_plugin_fails)
+        as_decided = executed_shares(decision, applied=True), executed_shares(decision, applied=False)
+        assert outcome.executed_shares == as_decided[size == request]
+        assert as_decided[0] != as_decided[1]
 
 
 def test_an_urgency_that_did_not_count_was_the_fullest() -> None:

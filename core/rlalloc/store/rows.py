@@ -85,6 +85,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         name, colon, _ = self.reason.partition(": ")
         return name if colon and re.fullmatch("[a-z0-9-]+", name) else "other" if self.reason else ""
 
+    def was_in_vain(self, nodes: int, cpus: int, gpus: int) -> bool:
+        """Whether a job that was given these ran as it was submitted, and not in the decided size."""
+        request, size = (
+            (each.nodes, each.cpus, each.gpus) for each in (self.request, self.allocation or self.request)
+        )
+        return (nodes, cpus, gpus) == request != size
+
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to make a job what was decided: the journal's entry.

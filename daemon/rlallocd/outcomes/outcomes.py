@@ -53,7 +53,9 @@ def outcomes_of(
         runs = _last_runs(by_job[decision.job_id], int(decision.submitted_s))
         parts = [_with_gpus(run, job.size) for run in runs]
         if parts and all(part.state in ENDED_STATES and part.ended_s is not None for part in parts):
-            found.append(_outcome(decision, parts, objective, plugin_failed, applied=job.applied))
+            # slurmctld may have forgotten an update (docs/explanation/transactions.md).
+            in_vain = all(decision.was_in_vain(part.nodes, part.cpus, part.gpus) for part in parts)
+            found.append(_outcome(decision, parts, objective, plugin_failed, applied=job.applied and not in_vain))
     return tuple(found)
 
 
