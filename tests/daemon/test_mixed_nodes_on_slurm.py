@@ -330,6 +330,8 @@ def test_requests_come_back_where_the_larger_node_is_lost(idle: Installation) ->
     site.run(["scancel", str(array)])
     site.run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
     site.wait_for_nodes()
+    holder = site.sbatch("#!/bin/sh\nexec sleep 600\n", user=USER, options=["-wn1", "--gpus-per-node=8", "--mem=1G"])
+    site.wait_for_states([holder], {"RUNNING"}, timeout_s=120)
     second = _waits_for_the_larger_node(idle, size)
     site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[2-5]"])
     assert_runs_as_submitted(idle, second, "gres/gpu=4", "BadConstraints")
