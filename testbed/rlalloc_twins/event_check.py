@@ -97,10 +97,10 @@ def set_by_user(planned: Submission | None, job: TwinJob) -> frozenset[str]:
 def _is_there(word: str, job: TwinJob) -> bool:
     """Whether the job has at the end what the word set."""
     field, _, value = word.partition("=")
-    return any(
-        re.split("[:=]", record.get(_RECORDED_AS.get(field, field), ""))[-1] == value.rpartition(":")[2]
-        for record in job.records
-    )
+    if field == "TimeLimit":  # in minutes
+        return any(record.get(field) == f"00:{int(value):02}:00" for record in job.records)
+    shown = (record.get(_RECORDED_AS.get(field, field), "") for record in job.records)
+    return any(re.split("[:=]", each)[-1].rstrip("M") == value.rpartition(":")[2] for each in shown)
 
 
 def _had_effect(done: Happened) -> bool:

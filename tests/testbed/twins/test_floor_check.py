@@ -138,6 +138,19 @@ def test_an_update_between_verification_and_release_wins() -> None:
     assert "instead of" in texts(floor(job, without, plan))[0]
 
 
+def test_a_limit_that_was_set_between_verification_and_release_stays() -> None:
+    events = (UserEvent("update", 3.0, ("TimeLimit=3",)),)
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=events),))
+    shorter = msgspec.structs.replace(ended(SMALLER), limit_min="3")
+    job, without = job_with(at_s=12.54, tasks={"": shorter}, events={0: PENDING}), job_without(events={0: PENDING})
+    shown = [
+        msgspec.structs.replace(each, records=({**each.records[0], "TimeLimit": "00:03:00"},))
+        for each in (job, without)
+    ]
+    assert texts(floor(shown[0], shown[1], plan)) == []
+    assert "its limit is 3 min" in " ".join(texts(floor(job, without, plan)))
+
+
 def test_an_update_to_what_the_job_had_leaves_no_trace() -> None:
     """It came between decision and update: slurmctld looks the same with it and without."""
     without = after_update("8000M", PENDING, job_without())
