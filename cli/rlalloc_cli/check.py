@@ -118,7 +118,7 @@ def _workable(bounds: Bounds, asked: SbatchRequest, shape: NodeShape) -> Bounds:
 
 
 def _with_needs(bounds: Bounds, asked: SbatchRequest, shape: NodeShape, needs: NodeNeeds) -> Bounds:
-    """The bounds without the counts that what the job asks of its nodes leaves out."""
+    """The bounds without the counts that the job's ``needs`` of its nodes rule out."""
     if needs.few_switches:
         bounds = with_few_switches(bounds, asked.size, shape)
     return with_near_gpus(bounds, asked.size, shape) if needs.near_gpus and asked.states_cpus else bounds

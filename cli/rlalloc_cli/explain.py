@@ -23,7 +23,7 @@ _SLURM_ADDS: Final = {
     "whole-nodes": _ALL_OF_NODES,
     "exclusive-force": _ALL_OF_NODES,
 }
-"""What a request does not show, by the reason why the job runs as submitted."""
+"""What Slurm adds to a request, by the reason why the job runs as submitted."""
 Lines = Iterator[tuple[str, str]]
 """Rows of a table: a name, and what there is to say."""
 
@@ -108,8 +108,8 @@ def _lines_of(chapter: Chapter, running: str) -> Lines:
 def as_asked(decision: Decision) -> str:
     """A job's request as Slurm had it at the decision.
 
-    Slurm adds its defaults for each GPU only when it first tries to start the job, and what a job gets beyond its
-    request when it starts.
+    Slurm adds its defaults for each GPU only when it first tries to start the job. It adds whole nodes when the job
+    starts.
     """
     return decision.request.describe() + _SLURM_ADDS.get(decision.skip_code, "")
 

@@ -102,7 +102,9 @@ def may_read(path: Path) -> bool:
 
 
 def directory_named_in(path: Path) -> Path:
-    """Where the rlallocd of this configuration listens, even if the file has an error: it runs on with what it read.
+    """Where the rlallocd of this configuration listens, even if the file has an error.
+
+    rlallocd then runs on with what it read before.
 
     Raises ConfigError if the file cannot be read at all.
     """

@@ -1,4 +1,4 @@
-"""Which script's job rlallocd leaves as submitted for its form, by what its ``#SBATCH`` lines show.
+"""Whether rlallocd leaves a script's job as submitted for its form, as far as its ``#SBATCH`` lines show.
 
 The lines become a record such as Slurm has of the job, which rlallocd's own functions judge.
 """

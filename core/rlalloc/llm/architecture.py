@@ -125,7 +125,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "opt": msgspec.structs.replace(_GPT, positions_extra=2),
     "bloom": msgspec.structs.replace(_GPT, embedding_norm=True, eager_attention=True),
-    # Measured: some setups keep all scores, others do not, and nobody knows which will.
+    # Measured: some setups keep all scores, others do not, and we cannot tell which.
     "falcon": Family(gated=False, norm_weights=2, norms=1, tied=True, eager_attention=True),
     "phi": Family(
         gated=False, norm_weights=2, norms=1, qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True,

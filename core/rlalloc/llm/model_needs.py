@@ -37,7 +37,7 @@ _MATRICES: Final[Mapping[str, tuple[str, ...]]] = {
     "gate_up_proj": ("gate", "up"),
     "c_proj": ("o", "down"),
 }
-"""Names of matrices in Hugging Face's and torchtune's models that do not tell their place."""
+"""Other names of matrices in Hugging Face's and torchtune's models, and the targets that they stand for."""
 _GROUP: Final = 128
 """Weights that share a scale in AWQ and GPTQ as models are published, and the block of FP8 in DeepSeek and Qwen3."""
 
@@ -290,7 +290,7 @@ def precision_of(facts: Facts) -> PrecisionName:
 
 
 def _targets(text: str | None) -> tuple[str, ...]:
-    """Matrices by the names that models give them; PEFT's default is q and v. A name that is not known means all."""
+    """Matrices by the names that models give them; PEFT's default is q and v. If no name is known, all count."""
     if text is None:
         return ("q", "v")
     words = re.findall(r"\w+", text.lower())

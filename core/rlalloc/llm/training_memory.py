@@ -192,7 +192,7 @@ def layer_activations(model: Architecture, training: Training, *, recomputed: bo
     if training.transformers:
         around += _single_operations(model, training) - 2 * size * model.hidden
     if training.transformers and training.lora is not None:
-        # A frozen matrix keeps no input. PEFT converts that of an adapter to 32 bits, and autocast back: a copy each.
+        # A frozen matrix keeps no input. PEFT converts an adapter's input to 32 bits, autocast back: a copy for each.
         adapted = {*training.lora.targets} - ({"gate"} if not gates else set())
         inside += size * (query * ("o" in adapted) + width * ("down" in adapted))
         around += size * model.hidden * len(adapted - {"o", "down"})

@@ -28,11 +28,10 @@ from rlallocd.submissions.request_sizes import Skipped, size_on
 class Question(msgspec.Struct, frozen=True):
     """One job as the policy sees it, and what the answer is checked against.
 
-    ``access`` is the nodes that it may use.
-    ``gpu_memory_gib`` is that of a GPU that the job may get, None where its type is unknown; by ``rules``, its
-    script is read.
-    ``gpu_type`` is the type that was chosen for it. ``on_types`` is the same job on the nodes of each type, where the
-    site lets rlalloc choose one; ``may_choose`` are the types that it may choose.
+    ``access`` is the nodes that it may use. ``gpu_memory_gib`` is that of a GPU that the job may get, None where its
+    type is unknown. ``rules`` are those for reading its script. ``gpu_type`` is the type that was chosen for it.
+    ``on_types`` is the same job on the nodes of each type, where the site lets rlalloc choose one; ``may_choose`` are
+    the types that it may choose.
     """
 
     candidate: Candidate

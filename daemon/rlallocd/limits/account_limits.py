@@ -102,7 +102,7 @@ def _shared(change: Change, binding: Binding, capacity: Mapping[str, int], claim
 
 
 def _takes_another_node(change: Change, ceiling: Ceiling, capacity: Mapping[str, int]) -> bool:
-    """Whether a job of the same nodes may have to start on others than its request, and these may be too many."""
+    """Whether a job may need other nodes than its request, and the limit may have no room for them."""
     if ceiling.tres != "node" or ceiling.limit >= capacity["node"]:
         return False
     return needs_more_of_a_node(change.request, change.allocation) and change.old("node") <= ceiling.limit

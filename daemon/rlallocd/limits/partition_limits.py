@@ -43,10 +43,11 @@ def partition_obstacles(
 def entered_by(
     change: Change, reservations: Iterable[ReservationRecord], now_s: float, wait_s: float
 ) -> Iterator[ReservationRecord]:
-    """The reservations that only the longer time limit of a change would run into, on whatever nodes.
+    """The reservations that only the longer time limit of a change would run into, whatever their nodes.
 
     slurmctld starts no job that may still run when a reservation of its nodes begins. ``wait_s`` is how long the job
-    is expected to wait before it starts. One that the request runs into as well is no obstacle: it waits either way.
+    is expected to wait before it starts. One that the request runs into as well is no obstacle: the job waits either
+    way.
     """
     if not change.lengthens:
         return

@@ -83,7 +83,7 @@ class Change:
 def needs_more_of_a_node(request: Allocation, allocation: Allocation) -> bool:
     """Whether an allocation takes more nodes than a request, or more of anything on each of them.
 
-    Of limits on nodes that jobs share, Slurm counts a node once, however many of the jobs run on it
+    For a limit on the nodes of several jobs, Slurm counts a node once, however many of them run on it
     (_get_unique_job_node_cnt, acct_policy.c). So a request may start on a node in use when there is no room for
     another node.
     """

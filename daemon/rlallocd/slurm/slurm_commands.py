@@ -215,7 +215,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _unreachable(words: Sequence[str], text: str) -> SlurmUnavailable:
-    """Tells the last of what may be many lines: sacct and sacctmgr try more than once, and say each time why."""
+    """The error with the last line only: sacct and sacctmgr try several times, and say each time why they fail."""
     complaints = [line for line in text.splitlines() if any(sign in line for sign in _UNREACHABLE)]
     last = " ".join((complaints or [text])[-1].rpartition("error: ")[2].split())
     daemon = "slurmdbd" if any(sign in text for sign in _OF_SLURMDBD) else "Slurm"

@@ -155,7 +155,7 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
 def check_whole_nodes(job: JobRecord, *, may_share: bool, has_nodes_alone: bool) -> None:
     """Raise Skipped for a job with --exclusive, which gets all CPUs and GPUs of its nodes, whatever it asks for.
 
-    No update makes it smaller but one that takes --exclusive away, and from 24.11 on scontrol cannot give that back.
+    Only an update that removes --exclusive makes it smaller, and from 24.11 on scontrol cannot set it again.
     Slurm shows the jobs of a partition that gives whole nodes as exclusive, too, and they stay so. There, only memory
     per CPU is in the way: the job has it for each CPU of its nodes, and its request shows less.
     ``may_share``: one of its partitions lets jobs share nodes. ``has_nodes_alone``: one gives whole nodes.

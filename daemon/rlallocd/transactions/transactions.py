@@ -54,7 +54,7 @@ RESTORATIONS: Final = 3
 """How often a restoration is sent and verified in one cycle. The next cycle goes on with what is open then."""
 
 SECOND_READING_S: Final = 1.0
-"""The least between the two readings of a job whose update slurmctld did not answer."""
+"""The least seconds between the two readings of a job whose update slurmctld did not answer."""
 
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
@@ -404,7 +404,7 @@ def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
 
 
 def _moved(application: Application, finding: Verification, job: JobRecord) -> str:
-    """How others moved a job to other limits beside its update: Slurm did not check its new size against those."""
+    """How others moved a job to other limits around its update: Slurm did not check its new size against them."""
     before = record_before(application)
     if before is None or not is_new_size(application, finding):
         return ""

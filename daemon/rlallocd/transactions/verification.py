@@ -153,7 +153,7 @@ def has_part_of(job: JobRecord, original: Allocation, intended: Allocation) -> b
 
 
 def lacks_cpus(job: JobRecord) -> bool:
-    """Whether a node's tasks ask for fewer CPUs than the job asks for of a node at least: no node can hold that."""
+    """Whether a node's tasks ask for fewer CPUs than the job's minimum for a node: no node can hold that."""
     asked = job.fields
     return 0 < asked.cpus_per_task * asked.tasks_per_node < asked.min_cpus_per_node
 
@@ -182,7 +182,7 @@ def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
 
 
 def moves(earlier: JobRecord, later: JobRecord) -> list[str]:
-    """What of a job's account, QOS and partitions others changed between two records, and so its limits."""
+    """Which of a job's account, QOS and partitions others changed between two records: these set its limits."""
     pairs = [(field, getattr(earlier, field), getattr(later, field)) for field in ("account", "qos", "partition")]
     return [
         f"{field} {was or 'none'} → {now or 'none'}"

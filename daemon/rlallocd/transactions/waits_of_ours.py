@@ -14,9 +14,9 @@ such a change, it does not wait for the interval. A job with a type gets its req
 may then start on the first GPUs that are free.
 
 slurmctld holds a job that no node can hold: BadConstraints, with priority 0. An update of the job ends this hold. But
-once such a task waits for others of its array, slurmctld shows the hold as an administrator's (job_independent, then
-_job_runnable_test1). The cycle before tells them apart: there, the task was not held, or was for BadConstraints. Such
-a task also gets its request back, and is then released.
+once a task held in this way waits for others of its array, slurmctld shows the hold as an administrator's
+(job_independent, then _job_runnable_test1). The cycle before tells them apart: if slurmctld holds the task, it was
+not held then, or for BadConstraints. Such a task also gets its request back, and is then released.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ class WaitsOfOurs:
         self._fits: dict[JobKey, object] = {}
         self._passed_over_since_s: dict[JobKey, float] = {}
         self._free: dict[int, bool] = {}
-        """Of each pending job of the last cycle: whether only slurmctld can hold it now for its CPUs per task."""
+        """For each pending job of the last cycle: whether only slurmctld can hold it now for its CPUs per task."""
         self._to_release: set[JobKey] = set()
 
     def forget(self, jobs: Collection[JobKey]) -> None:
@@ -110,14 +110,14 @@ class WaitsOfOurs:
         }
 
     def _release(self, jobs: Sequence[JobRecord]) -> None:
-        """Release the jobs that slurmctld holds for what they no longer have."""
+        """Release the jobs that slurmctld holds for a size that they no longer have."""
         unfinished = self._applier.open_jobs
         held = {(job.job_id, job.submitted_s): job for job in jobs if job.pending and job.reason == _HELD}
         self._to_release &= held.keys()
         for key in sorted(self._to_release):
             if key[0] not in unfinished and not lacks_cpus(held[key]):
-                self._to_release.discard(key)
                 self._applier.release(key[0])
+                self._to_release.discard(key)
 
     def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
         unfinished = self._applier.open_jobs
