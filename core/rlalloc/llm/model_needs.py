@@ -34,6 +34,8 @@ _MATRICES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("out_proj", "output_proj", "dense"), ("o",)),
     **dict.fromkeys(("fc1", "c_fc", "fc_in", "dense_h_to_4h"), ("up",)),
     **dict.fromkeys(("fc2", "fc_out", "dense_4h_to_h"), ("down",)),
+    **dict.fromkeys(("w1", "w2", "w3"), ("gate", "up", "down")),  # which is which differs
+    "wo": ("o",),
     "gate_up_proj": ("gate", "up"),
     "c_proj": ("o", "down"),
 }
