@@ -9,6 +9,8 @@ from rlalloc_twins.twin_record import Happened, TwinJob
 
 _OF_SOME_TASKS: Final = re.compile(r"^\d+_\S+: No error$", re.MULTILINE)
 """What scontrol prints for the tasks of an array that it has changed, where it has not changed all of them."""
+_OF_ENDED_TASKS: Final = re.compile(r"^\d+_\S+: Job has already finished$")
+"""What it prints for those tasks of an array that have ended: 24.11 prints nothing then for those it has changed."""
 _OF_TASKS: Final = re.compile(r"^\d+_(\S+): (.+ pending execution)$", re.MULTILINE)
 """What scontrol prints for those tasks of an array whose state does not allow the command."""
 SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNode", "CPUsPerTask", "TimeLimit"})
@@ -105,7 +107,10 @@ def _is_there(word: str, job: TwinJob) -> bool:
 
 def _had_effect(done: Happened) -> bool:
     """Whether the event changed the job, or some tasks of an array."""
-    return done.status == 0 or _OF_SOME_TASKS.search(done.said) is not None
+    if done.status == 0 or _OF_SOME_TASKS.search(done.said) is not None:
+        return True
+    others_had_ended = bool(done.said) and all(map(_OF_ENDED_TASKS.match, done.said.splitlines()))
+    return others_had_ended and any("PENDING" in state for state in done.states)
 
 
 def _lost(event: UserEvent, done: Happened, twin: TwinJob, job: TwinJob, what: str) -> Iterator[str]:

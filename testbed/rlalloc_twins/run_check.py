@@ -17,7 +17,7 @@ from rlalloc_twins.twin_record import Run, TwinJob
 
 _PARTITION: Final = "SLURM_JOB_PARTITION"
 """In a step on 22.05, all that the job named."""
-_PARTITIONS: Final = re.compile(r"--partition=\w+,")
+_PARTITIONS: Final = re.compile(r"--partition=(\w+(?:,\w+)*)")
 _TAG: Final = "rlalloc:v=1"
 _UNREAD: Final = ";words=too-long"
 """In the tag of a job whose script the plugin stopped reading, for example on a busy machine."""
@@ -53,6 +53,8 @@ def problems_of_runs(
         counts["environments compared"] += 1
         runs: tuple[Run, ...] = (twin.runs[name], job.runs[name])
         if _may_differ_in_partition(planned, job, runs):
+            if others := _partitions_of(job.runs[name]) - _named_partitions(planned, twin, job):
+                yield f"its environment names {sorted(others)}, which are no partitions of the job"
             runs = tuple(map(_without_partition, runs))
         yield from _problems(name, runs, twin, job, outer, by_user)
 
@@ -111,8 +113,23 @@ def _may_differ_in_partition(planned: Submission | None, job: TwinJob, runs: tup
         return True
     if planned is None:
         return False
-    several = _PARTITIONS.search(" ".join((*planned.options, *planned.lines)))
-    return several is not None or has_refused_move(planned, job)
+    return len(_asked_partitions(planned)) > 1 or has_refused_move(planned, job)
+
+
+def _asked_partitions(planned: Submission) -> set[str]:
+    asked = _PARTITIONS.findall(" ".join((*planned.options, *planned.lines)))
+    return {name for names in asked for name in names.split(",")}
+
+
+def _partitions_of(run: Run) -> set[str]:
+    variables = (run.batch, *run.steps.values())
+    return {name for each in variables if _PARTITION in each for name in each[_PARTITION].split(",")}
+
+
+def _named_partitions(planned: Submission | None, twin: TwinJob, job: TwinJob) -> set[str]:
+    """All that the job asked for, or had on either site."""
+    had = {name for each in (twin, job) for record in each.records for name in record.get("Partition", "").split(",")}
+    return had | (_asked_partitions(planned) if planned is not None else set())
 
 
 def _without_partition(run: Run) -> Run:

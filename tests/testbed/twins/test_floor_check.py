@@ -257,6 +257,18 @@ def test_an_update_of_those_tasks_of_an_array_that_still_wait_wins() -> None:
     assert "it was given" in texts(floor(job, msgspec.structs.replace(without, events={}), CHANGED))[0]
 
 
+def test_an_update_for_which_slurm_names_only_the_tasks_that_had_ended_has_changed_the_others() -> None:
+    """As 24.11 does. If all had ended, nothing was changed."""
+    met = Happened(("PENDING JobHeldUser",), 1, "11_1: Job has already finished", 14.0)
+    changed = msgspec.structs.replace(SMALLER, mem_mib_per_node=3000)
+    without = job_without(tasks={"_1": ended(REQUEST), "_2": ended(REQUEST)}, runs={}, events={0: met})
+    job = job_with(tasks={"_1": ended(SMALLER), "_2": ended(changed)}, runs={}, events={0: met})
+    assert texts(floor(job, without, CHANGED)) == []
+    all_ended = {0: msgspec.structs.replace(met, states=("COMPLETED None",))}
+    twin = msgspec.structs.replace(without, events=all_ended)
+    assert "it was given" in texts(floor(msgspec.structs.replace(job, events=all_ended), twin, CHANGED))[0]
+
+
 def test_a_run_before_the_last_one_may_have_had_other_nodes() -> None:
     """Where Slurm chooses how much a job gets. Accounting has the last run only."""
     size = msgspec.structs.replace(REQUEST, nodes=2)
@@ -336,6 +348,8 @@ def test_of_several_partitions_a_job_may_start_in_another_one() -> None:
     lines = ("--partition=fast,gpu",)
     plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, lines=lines),))
     assert texts(floor(with_rlalloc, without, plan)) == []
+    (problem,) = texts(floor(started_in("other", job_with()), without, plan))
+    assert "its environment names ['other'], which are no partitions of the job" in problem
 
 
 def test_a_job_whose_move_was_refused_starts_in_its_partition() -> None:
