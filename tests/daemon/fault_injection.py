@@ -67,7 +67,7 @@ if [ $# -eq 0 ]; then  # it reads commands, as scontrol does
    exit
 fi
 case "$*" in
-"update JobId="*" NumTasks="*) step=update ;;
+"update JobId="*" CPUsPerTask="*) step=update ;;
 "update JobId="*" StartTime="*) step=begin ;;
 *) exec "$REAL_SCONTROL" "$@" ;;
 esac

@@ -116,9 +116,10 @@ class SlurmInMemory:
         self.begun += job_ids
         self.queue |= {job_id: msgspec.structs.replace(self.queue[job_id], begin_s=0) for job_id in job_ids}
 
-    def release(self, job_id: int) -> None:
+    def release(self, target: str) -> None:
         self.may_change()
         self._call("scontrol release")
+        job_id = int(target.partition("_")[0])
         self.queue[job_id] = msgspec.structs.replace(self.queue[job_id], reason="None")
 
     def accounting(self, _job_ids: Sequence[int], _since_s: float) -> tuple[AccountingRecord, ...]:

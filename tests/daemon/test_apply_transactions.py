@@ -144,7 +144,7 @@ def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monke
     assert {application.state for application in good} == {"begun"}
     assert changed.state == "left"
     assert "time limit (s) 600 → 300" in changed.detail
-    updates = [words for words in calls if "NumTasks=1" in words]
+    updates = [words for words in calls if any(word.startswith("CPUsPerTask=") for word in words)]
     assert ["NumNodes=1-1" in words for words in updates] == [True, False, False] * 2  # the first of each batch asks
     assert len([words for words in calls if "StartTime=now" in words]) == 3
     read_back = [words for words in calls if any(word.startswith("--jobs=") for word in words)]

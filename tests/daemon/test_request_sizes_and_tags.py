@@ -310,7 +310,7 @@ def test_only_a_job_with_as_many_nodes_can_do_without_their_number(
 def test_memory_per_gpu_is_cleared_only_where_a_job_has_it(has: str) -> None:
     """Beside an empty MemPerTres, Slurm shows no memory per node (seen on 24.11, 25.11 and 26.05)."""
     job = _with(fields=RequestFields(min_nodes=1, min_cpus=8, mem_per_tres=has, tres_per_node="gres/gpu:4"))
-    updates = plan_update(job, SIZE, "x"), without_empty_memory(plan_restoration(job, "x"), job)
+    updates = plan_update(job, SIZE, "x"), without_empty_memory(plan_restoration(job, SIZE, "x"), job)
     assert {dict(plan.fields).get("MemPerTres") for plan in updates} == ({""} if has else {None})
 
 
@@ -320,7 +320,7 @@ def test_a_restoration_to_a_size_of_ours_has_its_memory_also_where_slurm_does_no
 ) -> None:
     """0 would be all that the node has; of a job that we have not resized, that is what it asks for (--mem=0)."""
     asked = RequestFields(min_nodes=2, min_cpus=64, tres_per_node="gres/gpu:4")
-    fields = dict(plan_restoration(_with(fields=asked, admin_comment=comment), comment).fields)
+    fields = dict(plan_restoration(_with(fields=asked, admin_comment=comment), SIZE, comment).fields)
     assert fields["MinMemoryNode"] == restored
 
 
@@ -330,7 +330,7 @@ def test_an_update_of_shards_has_no_terms_of_gpus() -> None:
     shards = _with(is_shard=True, gpu_type=None, fields=asked)
     resized = dict(plan_update(shards, SIZE, "").fields)
     assert resized["TresPerNode"] == "gres:shard:4"
-    for fields in (resized, dict(plan_restoration(shards, "").fields)):
+    for fields in (resized, dict(plan_restoration(shards, SIZE, "").fields)):
         assert not fields.keys() & {"CpusPerTres", "MemPerTres"}
 
 
@@ -342,7 +342,7 @@ def test_a_restoration_speaks_in_the_jobs_own_terms() -> None:
     asked = RequestFields(
         min_nodes=1, min_cpus=8, min_cpus_per_node=2, mem_mib_per_cpu=4000, gpus_per_job=4, tres_per_job="gres:gpu:4"
     )
-    fields = dict(plan_restoration(_with(tasks=4, fields=asked, is_exclusive=True), "x").fields)
+    fields = dict(plan_restoration(_with(tasks=4, fields=asked, is_exclusive=True), SIZE, "x").fields)
     assert fields["NumNodes"] == "1-65533"
     assert (fields["NumTasks"], fields["TasksPerNode"], fields["CPUsPerTask"]) == ("4", "0", "2")
     assert fields["MinMemoryCPU"] == "4000"
@@ -351,11 +351,12 @@ def test_a_restoration_speaks_in_the_jobs_own_terms() -> None:
 
 def test_what_scontrol_cannot_say_is_restored_as_a_size() -> None:
     asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=4, mem_mib_per_node=4000)  # --ntasks-per-gpu
-    fields = dict(plan_restoration(_with(tasks=4, gpus=4, fields=asked), "").fields)
+    before = _with(tasks=4, gpus=4, fields=asked)
+    fields = dict(plan_restoration(before, size_of(before), "").fields)
     assert (fields["NumNodes"], fields["TresPerNode"]) == ("1-1", "gres:gpu:a100:4")
     assert (fields["MinMemoryNode"], fields.get("OverSubscribe")) == ("4000", None)
     exclusive = _with(tasks=4, gpus=4, fields=asked, is_exclusive=True)
-    assert dict(plan_restoration(exclusive, "").fields)["OverSubscribe"] == "NO"
+    assert dict(plan_restoration(exclusive, size_of(exclusive), "").fields)["OverSubscribe"] == "NO"
 
 
 def test_a_plan_can_leave_fields_alone() -> None:

@@ -58,7 +58,7 @@ class Slurm:
         self.update: Callable[[UpdatePlan], None] = self._control.update
         self.begin: Callable[[Sequence[int], float], None] = self._control.begin
         self.set_nice: Callable[[Sequence[int], int], None] = self._control.set_nice
-        self.release: Callable[[int], None] = self._control.release
+        self.release: Callable[[str], None] = self._control.release
         self.together = self._control.together
         self.ping = self._control.ping
         self._before_batch: Callable[[], None] = lambda: None

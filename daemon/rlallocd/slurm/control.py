@@ -87,9 +87,9 @@ class Control:
         when = f"uts{int(begin_s)}" if begin_s else "now"
         self._update_all(job_ids, f"StartTime={when}", "ResetAccrueTime")
 
-    def release(self, job_id: int) -> None:
-        """End the hold of a job. Raises SlurmError."""
-        self._commands.run("scontrol", "release", str(job_id))
+    def release(self, target: str) -> None:
+        """End the hold of a job, or of tasks (``UpdatePlan.target``). Raises SlurmError."""
+        self._commands.run("scontrol", "release", target)
 
     def _update_all(self, job_ids: Sequence[int], *words: str) -> None:
         """The same update of several jobs, for each of which scontrol sends a message."""

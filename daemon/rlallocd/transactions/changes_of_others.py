@@ -28,6 +28,7 @@ from rlallocd.transactions.update_plans import clears_node_list, has_own_terms
 from rlallocd.transactions.verification import (
     Verification,
     changed_by_others,
+    has_size,
     has_type,
     verify_pending,
     verify_started,
@@ -108,7 +109,24 @@ def taking_back_kept(job: JobRecord, begun: Sequence[Application], why: str) -> 
     if (entry := taking_back(job, begun, why)) is not None:
         return entry
     entry = restoration_of(begun, why)
-    return entry if kept_changes(entry, job) is not None else None
+    return entry if kept_changes(entry, job) is not None else _keeping_least_cpus(entry, job)
+
+
+def _keeping_least_cpus(entry: Application, job: JobRecord) -> Application | None:
+    """An entry that sends a MinCPUsNode of others with the request, if they have changed nothing else.
+
+    ``kept_changes`` keeps none between ours and the request's; here it was set after our size had been verified, so
+    no plugin has made it from ours.
+    """
+    before, asked, ours = record_before(entry), job.fields, entry.intended
+    own = msgspec.structs.replace(asked, min_cpus_per_node=ours.cpus_per_node, min_cpus=ours.cpus)
+    as_applied = msgspec.structs.replace(job, fields=own, cpus=ours.cpus)
+    if before is None or not has_own_terms(before) or not has_size(as_applied, ours):
+        return None
+    if asked.min_cpus != asked.min_cpus_per_node * asked.min_nodes:
+        return None
+    kept = _with_changes(before, job, [_TERMS["CPUs per node"]])
+    return msgspec.structs.replace(entry, record=msgspec.json.encode(kept).decode())
 
 
 def verify_kept(job: JobRecord, application: Application, kept: Kept) -> Verification:

@@ -19,6 +19,8 @@ class Journal:
         self._counters = counters
         self._open = {each.id: each for each in store.open_applications()}
         self._store_answers = True
+        self._unwritten: list[tuple[Sequence[Application], ApplicationState, float, str]] = []
+        """What was noted while the store failed, in this order."""
 
     @property
     def open_jobs(self) -> frozenset[int]:
@@ -30,9 +32,17 @@ class Journal:
         """The open entries, known without the store, oldest first."""
         return tuple(self._open.values())
 
-    def take_up(self, applications: Sequence[Application]) -> None:
-        """Remember what the store has just said is open."""
+    def take_up(self, applications: Sequence[Application]) -> tuple[Application, ...]:
+        """Remember what the store has just said is open; returns those that still are."""
         self._open = {application.id: application for application in applications}
+        while self._store_answers and self._unwritten:
+            noted, state, at_s, detail = self._unwritten[0]
+            still_open = [each for each in noted if each.id in self._open]  # another controller may have ended some
+            if still_open:
+                self._store.set_applications(still_open, state, at_s, detail)
+                self._remember(still_open, state, detail)
+            self._unwritten.pop(0)
+        return self.open_entries
 
     def enter(self, applications: Sequence[Application]) -> tuple[Application, ...]:
         """Write intents before Slurm is touched; returns them with the ids that they got."""
@@ -41,10 +51,17 @@ class Journal:
         return entered
 
     def mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
-        """Note how far applications have come; nothing is noted while the journal is left behind."""
-        if not self._store_answers:
-            return
-        self._store.set_applications(applications, state, time.time(), detail)
+        """Note how far applications have come. While the journal is left behind, the store is told later."""
+        now_s = time.time()
+        if self._store_answers:
+            self._store.set_applications(applications, state, now_s, detail)
+        else:
+            self._unwritten.append((applications, state, now_s, detail))
+        self._remember(applications, state, detail)
+        if state not in OPEN_STATES:
+            self._counters[f"applications_{state}"] += len(applications)
+
+    def _remember(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
         if state in OPEN_STATES:
             self._open |= {
                 each.id: msgspec.structs.replace(each, state=state, detail=detail) for each in applications
@@ -52,7 +69,6 @@ class Journal:
         else:
             for application in applications:
                 self._open.pop(application.id, None)
-            self._counters[f"applications_{state}"] += len(applications)
 
     def state_of(self, application: Application) -> ApplicationState:
         """The state of an entry now."""

@@ -23,6 +23,7 @@ from rlallocd.transactions.update_plans import (
     plan_restoration,
     plan_update,
     without_empty_memory,
+    without_same_tasks,
 )
 from rlallocd.transactions.verification import (
     AddedNice,
@@ -99,10 +100,13 @@ def updates_of(job: JobRecord, history: JobHistory) -> list[Application]:
     """The updates that a job read just now may still have, oldest first.
 
     Of an array, the journal says what became of the tasks that stood in the queue as one job. A task with a job id of
-    its own may have been requeued since, in the size with which it had started.
+    its own may have been requeued since, in the size with which it had started. A job that has its request back, as
+    the journal says, may have the size again: slurmctld forgets what it was told just before it was killed.
     """
     states = ("begun", "restored") if job.is_own_task else ("begun",)
-    return [each for each in history.applications if each.state in states]
+    updates = [each for each in history.applications if each.state in states]
+    taken_back = [each for each in history.applications if each.state == "restored"]
+    return updates or [each for each in taken_back if has_size(job, each.intended)]
 
 
 def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Application | None:
@@ -190,7 +194,7 @@ def update_for(application: Application, job: JobRecord, parallel: ParallelPlan 
     comment = with_plan_note(noted, parallel)
     if nice is not None and nice_alone:
         return plan_nice(job, nice.own + nice.added, comment)
-    plan = plan_update(job, application.intended, comment)
+    plan = without_same_tasks(plan_update(job, application.intended, comment), job)
     if same_minutes(application.intended.time_limit_s, job.time_limit_s):
         plan = plan.without("TimeLimit")
     return plan if nice is None else plan.with_nice(nice.own + nice.added)
@@ -226,9 +230,10 @@ def _restoration(application: Application, job: JobRecord) -> UpdatePlan:
     if before is None:
         plan = plan_update(job, application.original, job.admin_comment)
     else:
-        plan = without_empty_memory(plan_restoration(before, job.admin_comment), job)
+        plan = without_empty_memory(plan_restoration(before, application.original, job.admin_comment), job)
     if not limit_is_ours(job, application.original, application.intended):
         plan = plan.without("TimeLimit")
+    plan = without_same_tasks(plan, job)
     if (chosen := application.intended.gpu_type) is not None:
         plan = plan.leaving_out(chosen.own_excluded_nodes if before is None else before.excluded_nodes)
     return plan if nice is None or not nice.is_in(job) else plan.with_nice(nice.own)

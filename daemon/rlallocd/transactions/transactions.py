@@ -12,15 +12,17 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from functools import partial
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from rlalloc.errors import StoreError
 from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, JobHistory, Store
 from rlallocd.decisions.decisions import LEAST_GRACE_LEFT_S
 from rlallocd.knowledge.job_plans import looks_for_a_plan
-from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan
+from rlallocd.slurm import JobRecord, Slurm, SlurmError, SlurmUnavailable, UpdatePlan
 from rlallocd.submissions.candidates import Candidate
 from rlallocd.submissions.job_tag import fits_slurmdbd, read_tag, with_plan_note
 from rlallocd.transactions.changes_of_others import (
@@ -59,6 +61,7 @@ SECOND_READING_S: Final = 1.0
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
 
+_Found = TypeVar("_Found")
 TakingBack = Callable[[JobRecord, Sequence[Application], str], Application | None]
 """What makes the entry that takes back all updates of a job, or None where its size is no longer ours."""
 TakenBack = Literal["not ours", "restored", "not yet"]
@@ -127,9 +130,9 @@ class Applier:
         submitted: slurmctld may carry the update out right after it answers again.
         """
         known = {each.id for each in self._journal.open_entries}
-        self._note_sent_by_others([each for each in applications if each.id not in known])
-        self._journal.take_up(applications)
-        for batch in in_batches(applications):
+        still_open = self._journal.take_up(applications)
+        self._note_sent_by_others([each for each in still_open if each.id not in known])
+        for batch in in_batches(still_open):
             jobs = self._updates.read_back([application.job_id for application in batch])
             settled = [application for application in batch if not self._may_still_change(application, jobs)]
             try:
@@ -140,7 +143,7 @@ class Applier:
     def finish_without_store(self) -> None:
         """Finish what is known to be open while the store fails, so that no job starts half changed.
 
-        The journal is left behind: ``finish`` brings it up to date once the store answers. Raises SlurmError.
+        The journal is left behind; ``finish`` brings it up to date once the store answers. Raises SlurmError.
         """
         with self._journal.left_behind():
             self.finish(self._journal.open_entries)
@@ -184,16 +187,16 @@ class Applier:
                 and job.pending
                 and not job.unread
                 and (updates := updates_of(job, history))
-                and (entry := still_ours(job, updates, why)) is not None
+                and (entry := _unless_odd(job_id, partial(still_ours, job, updates, why))) is not None
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations
             self._restore([(each, each.detail) for each in restorations], found)
         return tuple(entered)
 
-    def release(self, job_id: int) -> None:
-        """End slurmctld's hold of a job. Raises SlurmUnavailable."""
-        self._updates.release(job_id)
+    def release(self, job: JobRecord) -> None:
+        """End slurmctld's hold of a task, or of an array's tasks that wait together. Raises SlurmUnavailable."""
+        self._updates.release(job)
 
     def _apply_batch(
         self,
@@ -219,7 +222,11 @@ class Applier:
                     if obstacle := _obstacle(candidate, job):
                         self._leave([(application, candidate)], latest, obstacle)
                         continue
-                    plan = update_for(application, candidate.job, plans.get(application.decision_id))
+                    parallel = plans.get(application.decision_id)
+                    plan = _unless_odd(job.job_id, partial(update_for, application, candidate.job, parallel))
+                    if plan is None:
+                        self._leave([(application, candidate)], latest, "rlalloc failed to write its update")
+                        continue
                     # With NumNodes, scontrol sends a query first, which shows that slurmctld answers.
                     # An answer just before shows the same.
                     try:
@@ -247,7 +254,8 @@ class Applier:
         job = jobs.get(application.job_id)
         if first_s is None or job is None or job.unread or not job.pending:
             return False
-        if verify(job, application).verdict != "as submitted" or time.monotonic() - first_s > SECOND_READING_S:
+        finding = _unless_odd(application.job_id, partial(verify, job, application))
+        if finding is None or finding.verdict != "as submitted" or time.monotonic() - first_s > SECOND_READING_S:
             return False
         self._unanswered[application.id] = min(first_s, time.monotonic())
         return True
@@ -261,14 +269,9 @@ class Applier:
         """Finish what this reading settles; return what to restore, and why. Raises SlurmError."""
         ended: list[tuple[Application, ApplicationState, str]] = []
         wrong: list[tuple[Application, str]] = []
-        found: list[tuple[Application, Verification]] = []
-        for application in applications:
-            job = jobs.get(application.job_id)
-            if job is None or job.unread or not job.pending:
-                self._note_unverified(application, job)
-            else:
-                found.append((application, verify(job, application)))
-        kept = {each.id: text for each, finding in found if (text := _kept(each, finding, jobs[each.job_id]))}
+        looked_at = self._look_at_pending(applications, jobs)
+        found = [(application, finding) for application, finding, _ in looked_at]
+        kept = {application.id: text for application, _, text in looked_at if text}
         never = self._updates.never_runs(
             [
                 jobs[each.job_id]
@@ -303,6 +306,19 @@ class Applier:
                 self._journal.mark([application for application, _, _ in group], state, detail)
         return wrong
 
+    def _look_at_pending(
+        self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]
+    ) -> list[tuple[Application, Verification, str]]:
+        """What is found of each pending job, and what of it is kept, in words; of the others, the end is noted."""
+        looked_at = []
+        for application in applications:
+            job = jobs.get(application.job_id)
+            if job is None or job.unread or not job.pending:
+                _unless_odd(application.job_id, partial(self._note_unverified, application, job))
+            elif (of_it := _unless_odd(application.job_id, partial(_look_at, application, job))) is not None:
+                looked_at.append((application, *of_it))
+        return looked_at
+
     def _restore(self, wrong: Sequence[tuple[Application, str]], jobs: Mapping[int, JobRecord]) -> None:
         """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError.
 
@@ -325,11 +341,10 @@ class Applier:
     def _send_restoration(self, application: Application, job: JobRecord, *, whole: bool) -> bool:
         """Send the request again: the ``whole`` of it, or without what is kept of others' changes.
 
-        Returns whether scontrol answered every update.
+        Returns whether scontrol answered every update. If rlalloc fails to write one, the entry stays open.
         """
-        kept = None if whole else kept_changes(application, job)
-        plans = restorations_for(application, job)
-        return all(self._updates.update(plan if kept is None else kept.left_out_of(plan)).answered for plan in plans)
+        plans = _unless_odd(application.job_id, partial(_restorations, application, job, whole=whole))
+        return plans is not None and all(self._updates.update(plan).answered for plan in plans)
 
     def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
         """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""
@@ -391,6 +406,31 @@ class Applier:
                 self._journal.mark([application], "left", "it started as submitted")
             else:
                 self._journal.mark([application], "lost", f"it started with neither size: {started.text}")
+
+
+def _unless_odd(job_id: int, look: Callable[[], _Found]) -> _Found | None:
+    """What ``look`` finds; None if it fails by a fault of ours: one odd job must not keep the others from going on.
+
+    Raises SlurmError, StoreError.
+    """
+    try:
+        return look()
+    except (SlurmError, StoreError):
+        raise
+    except Exception as err:  # noqa: BLE001 (as above)
+        _log.exception("job %d: rlalloc failed, its update stays as it is: %r", job_id, err, extra={"job_id": job_id})
+        return None
+
+
+def _look_at(application: Application, job: JobRecord) -> tuple[Verification, str]:
+    finding = verify(job, application)
+    return finding, _kept(application, finding, job)
+
+
+def _restorations(application: Application, job: JobRecord, *, whole: bool) -> list[UpdatePlan]:
+    kept = None if whole else kept_changes(application, job)
+    plans = restorations_for(application, job)
+    return [plan if kept is None else kept.left_out_of(plan) for plan in plans]
 
 
 def _obstacle(candidate: Candidate, latest: JobRecord) -> str:

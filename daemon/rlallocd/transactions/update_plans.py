@@ -9,7 +9,6 @@ from typing import Final
 from rlalloc.job import Allocation
 from rlallocd.slurm import JobRecord, UpdatePlan
 from rlallocd.submissions.job_tag import fits_slurmdbd, was_resized
-from rlallocd.submissions.request_sizes import size_of
 
 NODES_WITHOUT_END: Final = 65_533
 """Stands for "no maximum": scontrol has no word that removes a maximum of nodes."""
@@ -42,22 +41,33 @@ def without_same_nodes(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
     return plan.without("NumNodes") if same and not job.array_job_id else plan
 
 
+def without_same_tasks(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
+    """The same update without NumTasks and TasksPerNode, where ``job``, as it was read last, is one task on one node.
+
+    Its request may name neither, and no update takes them away again. With them, Slurm finds no node for a larger
+    MinCPUsNode that the job's user sets (22.05, 24.11).
+    """
+    asked = job.fields
+    is_one = (job.tasks, asked.min_nodes or job.nodes, asked.tasks_per_node) == (1, 1, 0)
+    stays_one = ("NumTasks", "1") in plan.fields and dict(plan.fields).get("NumNodes", "1").partition("-")[0] == "1"
+    return plan.without("NumTasks", "TasksPerNode") if is_one and stays_one else plan
+
+
 def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:
     """The update that changes only the nice of ``job``, which keeps its size."""
     return _plan(job, {"Nice": str(nice)}, admin_comment)
 
 
-def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
+def plan_restoration(original: JobRecord, size: Allocation, admin_comment: str) -> UpdatePlan:
     """The update that gives a job its request back, in its own terms as far as scontrol has fields for them.
 
-    Without such fields (see has_own_terms), the job gets the same size in absolute terms. A job without a maximum of
-    nodes gets one that no cluster reaches. Raises Skipped for a job whose nodes or tasks differ, which is
-    never updated.
+    Without such fields (see has_own_terms), the job gets the ``size`` that it asked for in absolute terms. A job
+    without a maximum of nodes gets one that no cluster reaches.
     """
     asked = original.fields
     if not has_own_terms(original):
         exclusive_again = {"OverSubscribe": "NO"} if original.is_exclusive else {}
-        return _plan(original, _absolute(original, size_of(original)) | exclusive_again, admin_comment)
+        return _plan(original, _absolute(original, size) | exclusive_again, admin_comment)
     return _plan(
         original,
         {
@@ -70,7 +80,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
             **(
                 {"MinMemoryCPU": str(asked.mem_mib_per_cpu)}
                 if asked.mem_mib_per_cpu
-                else {"MinMemoryNode": str(asked.mem_mib_per_node or _memory_of_ours(original))}
+                else {"MinMemoryNode": str(asked.mem_mib_per_node or _memory_of_ours(original, size))}
             ),
             "TresPerNode": asked.tres_per_node,
             "TresPerJob": asked.tres_per_job,
@@ -85,12 +95,12 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
     )
 
 
-def _memory_of_ours(job: JobRecord) -> int:
+def _memory_of_ours(job: JobRecord, size: Allocation) -> int:
     """MiB per node of a job without any in its record: what an earlier update of ours set, or 0, which is all.
 
     Where that update has cleared --mem-per-gpu, Slurm does not show it.
     """
-    return size_of(job).mem_mib_per_node if was_resized(job.admin_comment) else 0
+    return size.mem_mib_per_node if was_resized(job.admin_comment) else 0
 
 
 def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:

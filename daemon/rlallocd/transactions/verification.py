@@ -154,8 +154,18 @@ def has_part_of(job: JobRecord, original: Allocation, intended: Allocation) -> b
 
 def lacks_cpus(job: JobRecord) -> bool:
     """Whether a node's tasks ask for fewer CPUs than the job's minimum for a node: no node can hold that."""
+    return 0 < _cpus_of_tasks(job) < job.fields.min_cpus_per_node
+
+
+def has_conflicting_cpus(job: JobRecord) -> bool:
+    """Whether a node's tasks ask for other CPUs than the job's minimum for a node: in our sizes, they agree."""
+    return 0 < _cpus_of_tasks(job) != job.fields.min_cpus_per_node > 0
+
+
+def _cpus_of_tasks(job: JobRecord) -> int:
+    """The CPUs that the tasks of a node ask for; 0 if that is not known."""
     asked = job.fields
-    return 0 < asked.cpus_per_task * asked.tasks_per_node < asked.min_cpus_per_node
+    return asked.cpus_per_task * (asked.tasks_per_node or job.tasks // (asked.min_nodes or job.nodes or 1))
 
 
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:

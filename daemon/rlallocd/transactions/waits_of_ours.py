@@ -13,6 +13,10 @@ free and not reserved: its user may have made a change that conflicts with the d
 such a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it
 may then start on the first GPUs that are free.
 
+Where somebody has changed a job's CPUs so that those of a node's tasks are not those of the node, the job gets its
+request back whatever it waits for, and if it is held, too. With too few for its tasks, Slurm finds no node. With more
+than the node is to have, the job starts, and its srun then waits for ever (22.05, 24.11).
+
 slurmctld holds a job that no node can hold: BadConstraints, with priority 0. An update of the job ends this hold. But
 once a task held in this way waits for others of its array, slurmctld shows the hold as an administrator's
 (job_independent, then _job_runnable_test1). The cycle before tells them apart: if slurmctld holds the task, it was
@@ -27,20 +31,30 @@ from rlalloc.store import Store
 from rlallocd.decisions.decisions import Snapshot
 from rlallocd.decisions.type_choices import as_submitted
 from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.submissions.job_tag import read_tag
 from rlallocd.transactions.transactions import Applier
-from rlallocd.transactions.verification import CPUS_THAT_COME_BACK, contradictions, has_part_of, has_size, lacks_cpus
+from rlallocd.transactions.verification import (
+    CPUS_THAT_COME_BACK,
+    contradictions,
+    has_conflicting_cpus,
+    has_part_of,
+    has_size,
+    lacks_cpus,
+)
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
 """slurmctld may also say ``Reservation`` of a job that names no reservation, if others have reserved its nodes
 (ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c)."""
-_AT_ARRAY_LIMIT: Final = "JobArrayTaskLimit"
 _HELD: Final = "JobHeldAdmin"
 _HELD_BY_SLURM: Final = "BadConstraints"
 JobKey = tuple[int, int]
 """Job id and submit second. The id is that which sbatch printed, except for tasks of arrays that have their own."""
+
+
+_TRIED_AGAIN_AFTER_S: Final = 600.0
+_Seen = tuple[str, int, str, str, RequestFields]
 
 
 class _Sizes(NamedTuple):
@@ -48,6 +62,8 @@ class _Sizes(NamedTuple):
 
     asked: Allocation
     applied: Allocation
+    was_taken_back: bool = False
+    """The journal says so; slurmctld may have forgotten it, if it was killed."""
 
 
 class WaitsOfOurs:
@@ -66,6 +82,8 @@ class WaitsOfOurs:
         self._free: dict[int, bool] = {}
         """For each pending job of the last cycle: whether only slurmctld can hold it now for its CPUs per task."""
         self._to_release: set[JobKey] = set()
+        self._stays: dict[JobKey, tuple[float, _Seen]] = {}
+        """Jobs that could not be taken back: until when they are left, unless what was seen of them changes."""
 
     def forget(self, jobs: Collection[JobKey]) -> None:
         """Read again what was decided for these jobs: there is a new decision."""
@@ -73,6 +91,7 @@ class WaitsOfOurs:
             self._sizes.pop(key, None)
             self._fits.pop(key, None)
             self._passed_over_since_s.pop(key, None)
+            self._stays.pop(key, None)
 
     def give_back(self, snapshot: Snapshot, interval_s: float) -> None:
         """Give jobs their requests back that wait by our doing. Raises SlurmError, StoreError.
@@ -81,6 +100,7 @@ class WaitsOfOurs:
         """
         self._release(snapshot.jobs)
         waiting = self._waiting(snapshot.jobs)
+        held_by_slurm = {key for key, job in waiting.items() if job.array_job_id and self._is_held_by_slurm(job)}
         self._free = {
             job.job_id: _is_free(job) or self._is_held_by_slurm(job) for job in snapshot.jobs if job.pending
         }
@@ -88,26 +108,28 @@ class WaitsOfOurs:
         resized = [
             (key, job, sizes)
             for key, job in waiting.items()
-            if (sizes := self._sizes[key]) is not None
-            and (not job.is_own_task or has_size(job, sizes.applied) or has_part_of(job, *sizes))
+            if (sizes := self._sizes[key]) is not None and _has_ours(job, sizes)
         ]
         self._passed_over_since_s = {
             key: self._passed_over_since_s.get(key, snapshot.taken_s)
             for key, job, sizes in resized
             if _is_passed_over(job, sizes, snapshot.site)
         }
-        found = dict(self._by_our_doing(resized, snapshot.site, interval_s)) if resized else {}
+        left = {key for key, job, _ in resized if self._is_left(key, job, snapshot.taken_s)}
+        tried = [each for each in resized if each[0] not in left]
+        found = dict(self._by_our_doing(tried, snapshot.site, interval_s)) if tried else {}
         if not found:
             return
         decided_as = {key: _decided_as(waiting[key]) for key in found}
         histories = self._store.histories(set(decided_as.values()))
-        self._applier.take_back_all(
+        self._to_release |= held_by_slurm & found.keys()  # before: the restoration may be finished in a later cycle
+        entries = self._applier.take_back_all(
             [(key[0], histories[decided_as[key]], why) for key, why in found.items() if decided_as[key] in histories]
         )
-        self.forget(found)
-        self._to_release |= {
-            key for key in found if waiting[key].array_job_id and waiting[key].reason in (_HELD, _HELD_BY_SLURM)
-        }
+        taken_back = {entry.job_id for entry in entries}
+        self.forget([key for key in found if key[0] in taken_back])
+        again_s = snapshot.taken_s + _TRIED_AGAIN_AFTER_S
+        self._stays |= {key: (again_s, _seen(waiting[key])) for key in found if key[0] not in taken_back}
 
     def _release(self, jobs: Sequence[JobRecord]) -> None:
         """Release the jobs that slurmctld holds for a size that they no longer have."""
@@ -116,7 +138,7 @@ class WaitsOfOurs:
         self._to_release &= held.keys()
         for key in sorted(self._to_release):
             if key[0] not in unfinished and not lacks_cpus(held[key]):
-                self._applier.release(key[0])
+                self._applier.release(held[key])
                 self._to_release.discard(key)
 
     def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
@@ -125,12 +147,7 @@ class WaitsOfOurs:
             (job.job_id, job.submitted_s): job
             for job in jobs
             if job.pending
-            and (
-                job.reason in _FOR_NODES
-                or is_of_a_size(job.reason)
-                or (job.reason == _AT_ARRAY_LIMIT and lacks_cpus(job))
-                or self._is_held_by_slurm(job)
-            )
+            and (job.reason in _FOR_NODES or is_of_a_size(job.reason) or has_conflicting_cpus(job))
             and unfinished.isdisjoint((job.job_id, job.base_id))
             and read_tag(job.admin_comment) is not None
         }
@@ -140,10 +157,16 @@ class WaitsOfOurs:
         was_free = self._free.get(job.job_id, self._free.get(job.base_id, False))
         return job.reason == _HELD and lacks_cpus(job) and was_free
 
+    def _is_left(self, key: JobKey, job: JobRecord, now_s: float) -> bool:
+        """Whether a job like this could not be taken back before, so that its size is not ours alone."""
+        again_s, seen = self._stays.get(key, (0.0, None))
+        return now_s < again_s and seen == _seen(job)
+
     def _read_sizes(self, waiting: Mapping[JobKey, JobRecord]) -> None:
         for key in self._sizes.keys() - waiting.keys():
             self._sizes.pop(key)
             self._fits.pop(key, None)
+            self._stays.pop(key, None)
         new = [key for key in waiting if key not in self._sizes]
         if not new:
             return
@@ -157,19 +180,20 @@ class WaitsOfOurs:
             if (job := decided.get(base)) is None:
                 continue
             applied = job.applied
-            if waiting[key].is_own_task and job.mode == "enforce":  # its own fields tell whether it has this size
-                applied = job.decided
+            taken_back = applied is None and any(undone.state == "restored" for undone in job.undone)
+            if taken_back or (waiting[key].is_own_task and job.mode == "enforce"):
+                applied = job.decided  # its own fields tell whether it has this size
             if applied is not None and applied != job.asked:
-                self._sizes[key] = _Sizes(job.asked, applied)
+                self._sizes[key] = _Sizes(job.asked, applied, taken_back)
 
     def _by_our_doing(
         self, resized: Sequence[tuple[JobKey, JobRecord, _Sizes]], site: SiteView, interval_s: float
     ) -> Iterator[tuple[JobKey, str]]:
         for key, job, sizes in resized:
-            if may_be_ours(job.reason, *sizes):
+            if may_be_ours(job.reason, sizes.asked, sizes.applied):
                 yield key, f"it waits for {job.reason}"
-            elif job.reason in (_AT_ARRAY_LIMIT, _HELD):
-                yield key, "somebody has set CPUs per task that do not go with its size"
+            elif has_conflicting_cpus(job):
+                yield key, "somebody has set CPUs that do not go with its size"
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
             elif (since_s := self._passed_over_since_s.get(key)) is not None and (
@@ -199,6 +223,18 @@ def _decided_as(job: JobRecord) -> JobKey:
     return job.base_id, job.submitted_s
 
 
+def _seen(job: JobRecord) -> _Seen:
+    """What decides whether a job can be taken back, and why it is to be."""
+    return job.reason, job.time_limit_s, job.excluded_nodes, job.required_nodes, job.fields
+
+
+def _has_ours(job: JobRecord, sizes: _Sizes) -> bool:
+    """Whether a job still has the size that it was given, as far as the journal alone does not tell."""
+    if job.is_own_task:
+        return has_size(job, sizes.applied) or has_part_of(job, sizes.asked, sizes.applied)
+    return not sizes.was_taken_back or has_size(job, sizes.applied)
+
+
 def _is_free(job: JobRecord) -> bool:
     """Whether nobody holds a pending job whose tasks have enough CPUs, or only slurmctld does."""
     return job.reason == _HELD_BY_SLURM or not (job.held or lacks_cpus(job))
@@ -216,7 +252,7 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     in_queue = job.reason in _IN_QUEUE
     if job.restarts and in_queue:
         return False
-    if job.reason not in _FOR_NODES or (in_queue and not _asks_for_more(*sizes)):
+    if job.reason not in _FOR_NODES or (in_queue and not _asks_for_more(sizes.asked, sizes.applied)):
         return False
     free = site.free_parts
     if not in_queue:
