@@ -60,6 +60,7 @@ JOB = JobRecord(
 SIZE = Allocation(
     nodes=2, gpus_per_node=4, tasks_per_node=2, cpus_per_task=16, mem_mib_per_node=100_000, time_limit_s=600
 )
+ONE_TASK = msgspec.structs.replace(SIZE, nodes=1, tasks_per_node=1)
 ENFORCE = parse_config("mode: enforce\nrules: [{name: llm, mode: enforce}]", "test")
 
 
@@ -304,6 +305,27 @@ def test_only_a_job_with_as_many_nodes_can_do_without_their_number(
     fields = dict(without_same_nodes(plan_update(job, SIZE, "x"), job).fields)
     assert ("NumNodes" in fields) == kept
     assert fields["NumTasks"] == "4"
+
+
+@pytest.mark.parametrize(
+    ("changes", "size", "named"),
+    [
+        ({}, ONE_TASK, False),
+        ({"tasks_per_node": 1}, ONE_TASK, True),
+        ({"cpus_per_tres": "gres:gpu:2"}, ONE_TASK, True),
+        ({}, msgspec.structs.replace(ONE_TASK, tasks_per_node=2), True),
+        ({}, msgspec.structs.replace(ONE_TASK, nodes=2), True),
+    ],
+    ids=["stays one task", "tasks per node", "CPUs per GPU", "more tasks", "more nodes"],
+)
+def test_an_update_does_not_name_the_only_task_of_a_job_that_may_name_none(
+    changes: dict[str, int | str], size: Allocation, *, named: bool
+) -> None:
+    """No update could take the number away again."""
+    asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=8, tres_per_node="gres:gpu:4", **changes)  # type: ignore[arg-type]
+    job = _with(tasks=1, nodes=1, fields=asked)
+    fields = dict(plan_update(job, size, "x").fields)
+    assert ("NumTasks" in fields, "TasksPerNode" in fields) == (named, named)
 
 
 @pytest.mark.parametrize("has", ["", "gres/gpu:8G"])

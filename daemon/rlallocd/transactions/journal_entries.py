@@ -194,7 +194,7 @@ def update_for(application: Application, job: JobRecord, parallel: ParallelPlan 
     comment = with_plan_note(noted, parallel)
     if nice is not None and nice_alone:
         return plan_nice(job, nice.own + nice.added, comment)
-    plan = without_same_tasks(plan_update(job, application.intended, comment), job)
+    plan = plan_update(job, application.intended, comment)
     if same_minutes(application.intended.time_limit_s, job.time_limit_s):
         plan = plan.without("TimeLimit")
     return plan if nice is None else plan.with_nice(nice.own + nice.added)

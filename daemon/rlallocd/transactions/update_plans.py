@@ -19,7 +19,7 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
 
     The AdminComment is left as it is where the new one would be longer than slurmdbd keeps.
     """
-    return without_empty_memory(_plan(job, _absolute(job, size), admin_comment), job)
+    return without_same_tasks(without_empty_memory(_plan(job, _absolute(job, size), admin_comment), job), job)
 
 
 def without_empty_memory(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
@@ -45,12 +45,12 @@ def without_same_tasks(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
     """The same update without NumTasks and TasksPerNode, where ``job``, as it was read last, is one task on one node.
 
     Its request may name neither, and no update takes them away again. With them, Slurm finds no node for a larger
-    MinCPUsNode that the job's user sets (22.05, 24.11).
+    MinCPUsNode that the job's user sets (22.05, 24.11). With CPUs per GPU in the request, Slurm would keep their sum.
     """
     asked = job.fields
     is_one = (job.tasks, asked.min_nodes or job.nodes, asked.tasks_per_node) == (1, 1, 0)
     stays_one = ("NumTasks", "1") in plan.fields and dict(plan.fields).get("NumNodes", "1").partition("-")[0] == "1"
-    return plan.without("NumTasks", "TasksPerNode") if is_one and stays_one else plan
+    return plan.without("NumTasks", "TasksPerNode") if is_one and stays_one and has_own_terms(job) else plan
 
 
 def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:

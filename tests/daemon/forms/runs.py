@@ -21,12 +21,13 @@ from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.submissions.intercept import INTERCEPT_HEADER
 from rlallocd.submissions.job_tag import read_tag, with_note
-from rlallocd.submissions.request_sizes import Skipped, check_form, size_on
+from rlallocd.submissions.request_sizes import Skipped, check_form, size_of, size_on
 from rlallocd.transactions.update_plans import (
     plan_restoration,
     plan_update,
     without_empty_memory,
     without_same_nodes,
+    without_same_tasks,
 )
 from slurm_testbed import Site, wait_until
 
@@ -169,7 +170,8 @@ class Matrix:
         try:
             if cell.change == RESTORED:
                 self.control.update(plan_update(record, SHRINK(request, form), comment))
-                self.control.update(without_empty_memory(plan_restoration(record, comment), record))
+                restoration = without_empty_memory(plan_restoration(record, size_of(record), comment), record)
+                self.control.update(without_same_tasks(restoration, record))
             else:
                 self.control.update(without_same_nodes(plan_update(record, cell.size, comment), record))
         except SlurmError as err:
