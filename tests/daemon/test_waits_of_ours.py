@@ -12,6 +12,7 @@ from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import Application, JobHistory, Store
 from rlallocd.decisions.decisions import Snapshot
 from rlallocd.slurm import JobRecord, RequestFields, ReservationRecord, SiteLimits, SlurmUnavailable, UpdateRefused
+from rlallocd.transactions import waits_of_ours
 from rlallocd.transactions.transactions import Applier as RealApplier
 from rlallocd.transactions.waits_of_ours import WaitsOfOurs
 from tests.core.test_store import APPLICATION
@@ -330,6 +331,19 @@ def test_a_job_with_other_cpus_than_its_tasks_gets_its_request_back_whatever_it_
     for at_s, seen in enumerate((job, job, changed, changed)):
         waits.give_back(Snapshot(float(at_s), (seen,), (NODE,), {}, None), INTERVAL_S)
     assert len(applier.taken) == 2
+
+
+def test_not_all_jobs_get_their_requests_back_in_one_cycle(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New jobs wait to be decided meanwhile."""
+    monkeypatch.setattr(waits_of_ours, "_MOST_IN_A_CYCLE", 1)
+    resized(store, FOUR, EIGHT)
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    tasks = tuple(task(EIGHT, "BadConstraints", 24, job_id=job_id) for job_id in (8, 9))
+    waits.give_back(Snapshot(0.0, tasks, (NODE,), {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [8]
+    waits.give_back(Snapshot(1.0, tasks[1:], (NODE,), {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [8, 9]
 
 
 def test_a_hold_of_an_administrator_after_the_request_came_back_stays(store: Store) -> None:

@@ -23,6 +23,7 @@ once a task held in this way waits for others of its array, slurmctld shows the 
 not held then, or for BadConstraints. Such a task also gets its request back, and is then released.
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -53,6 +54,8 @@ JobKey = tuple[int, int]
 """Job id and submit second. The id is that which sbatch printed, except for tasks of arrays that have their own."""
 
 
+_MOST_IN_A_CYCLE: Final = 500
+"""Jobs that get their requests back at once: new jobs wait meanwhile, and their grace is short."""
 _TRIED_AGAIN_AFTER_S: Final = 600.0
 _Seen = tuple[str, int, str, str, RequestFields]
 
@@ -117,7 +120,8 @@ class WaitsOfOurs:
         }
         left = {key for key, job, _ in resized if self._is_left(key, job, snapshot.taken_s)}
         tried = [each for each in resized if each[0] not in left]
-        found = dict(self._by_our_doing(tried, snapshot.site, interval_s)) if tried else {}
+        by_us = self._by_our_doing(tried, snapshot.site, interval_s) if tried else ()
+        found = dict(itertools.islice(by_us, _MOST_IN_A_CYCLE))
         if not found:
             return
         decided_as = {key: _decided_as(waiting[key]) for key in found}
@@ -269,8 +273,10 @@ def _conflicts(job: JobRecord, sizes: _Sizes) -> bool:
 
     An update that Slurm refuses may change them, too: ``NumNodes=2`` for one task leaves NumCPUs doubled.
     """
+    if job.reason in _IN_QUEUE:
+        return False
     changed = contradictions(job, sizes.applied).keys()
-    return job.reason not in _IN_QUEUE and bool(changed) and changed <= CPUS_THAT_COME_BACK
+    return bool(changed) and changed <= CPUS_THAT_COME_BACK
 
 
 def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:
