@@ -362,7 +362,8 @@ local READERS = {
       if name == nil then
          error(INTERCEPT_FILE .. ": not a class: " .. line, 0)
       end
-      intercept.commands[#intercept.commands + 1] = {class = name, search = searched(text)}
+      local list = name == "evaluate" and intercept.evaluations or intercept.commands
+      list[#list + 1] = {class = name, search = searched(text)}
    end,
    rule = function(intercept, value, line)
       local name, mode, rest = value:match("^([%w._-]+) (%l+) (.+)$")
@@ -392,7 +393,7 @@ local function parse_intercept(text)
    if text:sub(-1) ~= "\n" then
       error(INTERCEPT_FILE .. ": cut short", 0)
    end
-   local intercept = {skipped_forms = {}, commands = {}, rules = {}, words = "", launchers = ""}
+   local intercept = {skipped_forms = {}, commands = {}, evaluations = {}, rules = {}, words = "", launchers = ""}
    for line in text:sub(#INTERCEPT_HEADER + 2):gmatch("[^\n]+") do
       local key, value = line:match("^(%l+) (.+)$")
       local reader = READERS[key or ""]
@@ -659,17 +660,6 @@ local function code_of(script, whole)
       return "", false, 0
    end
    return code, whole and #code <= WORDS_BYTES_OF_CODE, effort + for_echoes
-end
-
---- The class of the first text of the intercept file that stands in the code.
-local function class_of_commands(code, places, commands)
-   for number = 1, #commands do
-      local command = commands[number]
-      if find(code, command.search.part, 1, true) and places[command.search] then
-         return command.class
-      end
-   end
-   return nil
 end
 
 --- Where each text stands in the code for the first time, false where it does not: searched for once.
@@ -1532,16 +1522,61 @@ local function fingerprint_of(code)
    return string.format("%.0f", state)
 end
 
---- The class of the job; nil if it is not an LLM job.
-local function class_of(code, places, words, commands)
-   local named
-   for _, word in ipairs(words or {}) do
-      local value = word:match("^class=(.*)$")
-      if CLASSES[value or ""] then
-         named = value
+local class_of -- a block of its own: Lua has room for 200 local variables
+do
+   --- The code without its evaluations: neither what launches one nor its model's name shows that a script trains.
+   local function without_evaluations(code, texts)
+      code = gsub(code, "\\\r?\n", " ")
+      for number = 1, #texts do
+         local text = texts[number]
+         local at, times = find(code, text, 1, true), 0
+         while at and times < MOST_TIMES do
+            times = times + 1
+            local start = at + #text
+            if begins_word(code, at) and IS_BLANK[byte(code, start) or NEWLINE] then
+               local first = max(1, at - LINE_BYTES)
+               start = first + (match(sub(code, first, at - 1), "^.*[\n;&|]()") or 1) - 1
+               code = sub(code, 1, start - 1) .. sub(code, find(code, "[\n;&|]", at) or #code + 1)
+            end
+            at = find(code, text, start, true)
+         end
       end
+      return code
    end
-   return named or class_of_commands(code, places, commands) or (words and "train")
+
+   --- The class of the first text of the intercept file that stands in the code; of an evaluation alone, serve.
+   local function class_of_commands(code, places, intercept)
+      local texts = {}
+      for number = 1, #intercept.evaluations do
+         local search = intercept.evaluations[number].search
+         if find(code, search.part, 1, true) and places[search] then
+            texts[#texts + 1] = search.text
+         end
+      end
+      if #texts > 0 then
+         code = without_evaluations(code, texts)
+         places = first_places(code)
+      end
+      for number = 1, #intercept.commands do
+         local command = intercept.commands[number]
+         if find(code, command.search.part, 1, true) and places[command.search] then
+            return command.class
+         end
+      end
+      return #texts > 0 and "serve" or nil
+   end
+
+   --- The class of the job; nil if it is not an LLM job.
+   function class_of(code, places, words, intercept)
+      local named
+      for _, word in ipairs(words or {}) do
+         local value = word:match("^class=(.*)$")
+         if CLASSES[value or ""] then
+            named = value
+         end
+      end
+      return named or class_of_commands(code, places, intercept) or (words and "train")
+   end
 end
 
 -- Which rule holds
@@ -1958,7 +1993,7 @@ local function handle(job_desc, part_list)
    local code, effort
    code, whole, effort = code_of(script, whole)
    local places = first_places(code)
-   local class = class_of(code, places, words, intercept.commands)
+   local class = class_of(code, places, words, intercept)
    if class == nil then
       return
    end

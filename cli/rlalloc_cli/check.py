@@ -23,6 +23,7 @@ from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.scripts.consent import consent_of
 from rlalloc.scripts.script_class import class_of, directive_words
+from rlalloc.scripts.script_reading import purposes_of
 from rlalloc.scripts.script_words import read_long_script
 from rlalloc_cli.explain import bounds_lines
 from rlalloc_cli.sbatch_request import SbatchRequest, header_of, options_of, request_of, sbatch_lines
@@ -82,8 +83,13 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
     most = None
     if not device.whole:  # as rlallocd.submissions.candidates does
         site, most = site.of_declared_counts, nodes.gpus
+    declared = directives.job_class is not None
     consent = consent_of(
-        read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)
+        read.words,
+        config.scripts,
+        job_class=job_class,
+        declared=declared,
+        task_per_gpu=task_per_gpu(request, directives),
     )
     shape = nodes.shape or NodeShape(
         gpus=nodes.gpus,
@@ -104,9 +110,10 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
         bounds = bounds_with(directives)
     gib = _gpu_memory_gib(script, config, gpu_type)
     if read.words:
-        facts = facts_of_job(read.words, directives.job_class or job_class, config.scripts)
+        purposes = purposes_of(read.words, config.scripts, job_class=job_class, declared=declared)
+        programs = facts_of_job(read.words, purposes)
         may_be_unknown = site.moldable.fit_may_be_unknown
-        bounds = with_model_needs(bounds, request, facts, gib, nodes.gpus, fit_may_be_unknown=may_be_unknown)
+        bounds = with_model_needs(bounds, request, programs, gib, nodes.gpus, fit_may_be_unknown=may_be_unknown)
     return ScriptReport(job_class, read.words, read.fingerprint, asked, bounds, gib, nodes.describe(), mistakes)
 
 

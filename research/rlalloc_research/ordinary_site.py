@@ -23,6 +23,7 @@ from rlalloc.past_job import PastJob
 from rlalloc.progress import ProgressCallback
 from rlalloc.scripts.consent import Consent, consent_of
 from rlalloc.scripts.script_class import class_of, directive_words
+from rlalloc.scripts.script_reading import purposes_of
 from rlalloc.scripts.script_words import read_long_script
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
@@ -199,9 +200,10 @@ def judged(
     consent = consent_of(script.words, config.scripts, job_class=script.job_class, task_per_gpu=each)
     bounds = bounds_for(job.request, job.directives, rule, shape, nodes * shape.gpus, consent)
     if script.words:
-        facts = facts_of_job(script.words, script.job_class, config.scripts)
+        purposes = purposes_of(script.words, config.scripts, job_class=script.job_class, declared=False)
+        programs = facts_of_job(script.words, purposes)
         unknown = rule.moldable.fit_may_be_unknown
-        bounds = with_model_needs(bounds, job.request, facts, GPU_GIB, shape.gpus, fit_may_be_unknown=unknown)
+        bounds = with_model_needs(bounds, job.request, programs, GPU_GIB, shape.gpus, fit_may_be_unknown=unknown)
     return bounds, consent
 
 

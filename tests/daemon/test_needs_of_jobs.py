@@ -163,6 +163,14 @@ def test_only_whole_gpus_get_a_plan() -> None:
     assert plans == [ParallelPlan(8, 1, 1), None, None]
 
 
+def test_the_plan_is_for_the_program_that_takes_it() -> None:
+    """Here the server, beside a training of a small model that would fit without tensor parallelism."""
+    words = "torchrun=train.py+model=gpt2+micro-batch-size=1+vllm-serve=meta-llama/Llama-3.1-70B+tp=$RLALLOC_TP"
+    tag = read_tag(f"rlalloc:v=1;mode=shadow;rule=llm;class=serve;begin=0;user_begin=0;ask=;table=1;words={words}")
+    assert tag is not None
+    assert plan_of_job(tag, "serve", CONFIG.scripts, REQUEST, 80, Device("gpu")) == ParallelPlan(4, 2, 1)
+
+
 @pytest.mark.parametrize("words", ["", "too-long", "torchrun", "model=$MODEL+bf16"])
 def test_words_that_tell_nothing_raise_nothing(words: str) -> None:
     assert bounds(words, "a100").gpu_counts == (1, 2, 4, 8)

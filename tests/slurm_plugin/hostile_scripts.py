@@ -66,6 +66,9 @@ def hostile_scripts() -> dict[str, bytes]:
         "computed names": b"export $a=b\nread a b c d $e\ndeclare -n a=$b\n",
         "plain names": b"export A=1\nlocal a b c d e\n",
         "commands in sentences": b"a read b c d e $f ",
+        "evaluations": b"accelerate launch -m lm_eval a;",
+        "evaluations in a line": b"lighteval vllm lm_eval ",
+        "evaluations in short lines": b"lm_eval\n",
     }
     scripts = {
         f"{name}, {size} bytes": _HEAD + _LAUNCH + _repeated(body, size)

@@ -45,6 +45,7 @@ WORDS_TELL_MORE: Final = {
     "train-then-serve": "the words do not say which of two programs has an option",
     "trl-grpo-vllm": "likewise",
     "trains-beside-a-judge": "likewise",
+    "vllm-judge-beside-torchrun": "likewise",
 }
 WORDS_TELL_LESS: Final = {
     "deepspeed-heredoc-auto": "of keys in files that the script writes, the plugin collects those of the rules alone",
@@ -60,7 +61,7 @@ def by_script(name: str) -> Facts:
 def test_words_tell_what_the_script_tells(name: str) -> None:
     words = read_long_script(SCRIPTS[name], TABLE).words
     assert words is not None
-    by_words, by_text = facts_of_words(words, serves=CLASSES[name] == "serve"), by_script(name)
+    by_words, by_text = facts_of_words(words, "serve" if CLASSES[name] == "serve" else None), by_script(name)
     fields = BY_WORDS
     if name in WORDS_TELL_LESS:
         fields = tuple(field for field in fields if getattr(by_words, field) is not None)

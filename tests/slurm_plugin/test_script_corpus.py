@@ -164,6 +164,31 @@ def test_lua_and_python_read_alike(interpreter: str) -> None:
             assert_alike(read, read_script(script, CONFIG.word_table))
 
 
+EVALUATIONS: Final = {
+    b"lm_eval --model hf --model_args pretrained=allenai/OLMo-7B": "serve",
+    b"accelerate launch --multi_gpu \\\n  -m lm_eval --model hf": "serve",
+    b"accelerate launch --multi_gpu \\\r\n  -m lm_eval": "serve",
+    b"srun accelerate launch -m lighteval accelerate 'pretrained=OLMo' 'a|b'": "serve",
+    b"python lm_eval/main.py": "serve",
+    b"vllm serve OLMo & lm_eval --model local-completions": "serve",
+    b"torchrun a.py && accelerate launch -m lm_eval": "train",
+    b"torchrun a.py\nlm_eval": "train",
+    b"torchrun a.py\r\nlm_eval\r": "train",
+    b"source lm_eval/bin/activate; torchrun a.py": "train",
+    b"torchrun a.py --output lm_eval_7b": "train",
+    b"torchrun a.py --x " + b"y" * 400 + b" lm_eval": "train",
+    b"lm_eval a\n" * 8 + b"torchrun -m lm_eval": "train",
+}
+"""The program of an evaluation, and what launches it, show no training."""
+
+
+def test_the_class_of_an_evaluation(interpreter: str) -> None:
+    for (script, job_class), read in zip(
+        EVALUATIONS.items(), read_scripts(interpreter, list(EVALUATIONS)), strict=True
+    ):
+        assert read.tag.get("class") == class_of(script, CONFIG.commands) == job_class, script
+
+
 def test_python_finds_the_same_class_and_directives(interpreter: str) -> None:
     scripts = [
         *SCRIPTS.values(),

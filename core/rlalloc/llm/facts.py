@@ -15,6 +15,8 @@ from rlalloc.llm.known_models import architecture_named, own_weights
 from rlalloc.llm.script_options import (
     FILE_OPTIONS,
     FLAGS,
+    MODEL_OPTIONS,
+    OF_ENGINES,
     OPTION_NAMES,
     OPTIONS,
     PEFT_OPTIONS,
@@ -25,6 +27,7 @@ from rlalloc.llm.script_options import (
     Value,
     read_flag,
     read_whole,
+    server_of,
 )
 from rlalloc.llm.shell_words import OF_THE_PLAN, PLAN_MARK, UNKNOWN
 
@@ -98,41 +101,55 @@ _SCRIPT: Final = "script"
 """Where a fact is from, if a word of the script says it."""
 
 
-def facts_of_words(words: Iterable[str], *, serves: bool = False, trains: bool = False) -> Facts:
+def facts_of_words(words: Iterable[str], purpose: Purpose | None = None, *, beside: bool = False) -> Facts:
     """Return the facts in words that the submit plugin collected: ``name=value``, ``name``, or a program's name.
 
-    ``serves``: the job's class says that it serves, where no word does. ``trains``: it trains, whatever else it does,
-    such as serving a judge. A value with ``$`` is a variable that nobody resolved. ``vllm-serve=MODEL`` and
-    ``serve=MODEL`` name a model.
+    ``purpose`` is that of the program whose facts are wanted; if it is None, the words tell it. ``beside``: the
+    script also has a program of the other purpose. Then OF_ENGINES are options of the server, all others those of the
+    training, and a model can be either's. A value with ``$`` is a variable that nobody resolved. ``vllm-serve=MODEL``
+    and ``serve=MODEL`` name the model of the server.
     """
     finder = FactFinder()
-    if serves and not trains:
+    if purpose == "serve":
         finder.note("purpose", "serve", _SCRIPT)
+    if beside:
+        finder.note("other_models", True, _SCRIPT)  # noqa: FBT003 (a value)
     pairs = [word.partition("=") for word in words]
-    of_deepspeed = any(name in _IN_DEEPSPEED for name, _, _ in pairs)
+    if any(name in _IN_DEEPSPEED for name, _, _ in pairs):
+        finder.batch_of_deepspeed(pairs)
+    of_others = _options_of_others(pairs, purpose) if beside else frozenset()
     for name, equals, text in pairs:
-        value = text
-        if name == "train-batch-size" and of_deepspeed and (batch := read_whole(value)) is not None:
-            finder.note("global_batch", batch, _SCRIPT)
-        if "$" in value:
-            value = PLAN_MARK if any(variable in value for variable in OF_THE_PLAN) else UNKNOWN
+        value = _known_part(text)
         option = name.rpartition(".")[2]  # NeMo and verl: model.micro-batch-size
         if option in OPTION_NAMES and (option == name or equals):
-            finder.take(option, value, _SCRIPT)
-            continue
-        server = next((each for part, each in SERVERS.items() if re.match(rf"{part}(?![a-z0-9])", name)), None)
-        if server is not None or name == "serve":
-            if trains:  # beside the server, or before it: the memory is that of training
-                if equals:
-                    finder.note("other_models", True, _SCRIPT)  # noqa: FBT003 (a value)
-                continue
-            finder.note("purpose", "serve", _SCRIPT)
-            finder.note("framework", server or "vllm", _SCRIPT)
-            if equals and name.endswith("serve") and not value.startswith("-"):
-                finder.take("model", value, _SCRIPT)
-        else:
+            if option not in of_others:
+                finder.take(option, value, _SCRIPT)
+        elif _is_served(name) or server_of(name) is not None:
+            if purpose != "train":
+                finder.server(name, value if equals else "", alone=not beside)
+        elif not beside or purpose == "train":
             finder.words([name])
     return finder.facts()
+
+
+def _known_part(value: str) -> str:
+    """A value, or a mark for one with a variable: of the plan, or one that nobody resolved."""
+    if "$" not in value:
+        return value
+    return PLAN_MARK if any(variable in value for variable in OF_THE_PLAN) else UNKNOWN
+
+
+def _options_of_others(pairs: Iterable[tuple[str, str, str]], purpose: Purpose | None) -> frozenset[str]:
+    """The options that are not those of the program with this purpose, where the script has another one, too."""
+    if purpose == "train":
+        return OF_ENGINES
+    its_own = any(_is_served(name) and architecture_named(value) for name, _, value in pairs)
+    return frozenset(OPTION_NAMES) - OF_ENGINES - (frozenset() if its_own else MODEL_OPTIONS)
+
+
+def _is_served(name: str) -> bool:
+    """Whether the value of a word is the model that a server serves."""
+    return name == "serve" or (name.endswith("serve") and server_of(name) is not None)
 
 
 def key_of(name: str) -> str:
@@ -144,7 +161,10 @@ def key_of(name: str) -> str:
 
 
 class FactFinder:
-    """Collects facts of one command and its files; a later value of an option wins, as in argparse."""
+    """Collects facts of one command and its files.
+
+    A later value of an option wins, as in argparse. Of several models, the largest does: it needs the most memory.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, Value] = {}
@@ -176,8 +196,24 @@ class FactFinder:
         """Note a fact."""
         if field == "model" and self.found.get(field, value) != value:
             self.note("other_models", True, where)  # noqa: FBT003 (a value)
+            if _parameters_of(value) < _parameters_of(self.found[field]):
+                return
         self.found[field] = value
         self.origin[field] = where
+
+    def batch_of_deepspeed(self, pairs: Iterable[tuple[str, str, str]]) -> None:
+        """Note the global batch of a configuration of DeepSpeed; elsewhere its name is that of a batch of one GPU."""
+        for name, _, value in pairs:
+            if name == "train-batch-size" and (batch := read_whole(value)) is not None:
+                self.note("global_batch", batch, _SCRIPT)
+
+    def server(self, name: str, value: str, *, alone: bool) -> None:
+        """Note a server, by a word that names it. It has all GPUs if it is ``alone``."""
+        self.note("purpose", "serve", _SCRIPT)
+        if alone:
+            self.note("framework", server_of(name) or "vllm", _SCRIPT)
+        if value and _is_served(name) and not value.startswith("-"):
+            self.take("model", value, _SCRIPT)
 
     def default(self, field: str, value: Value, where: str) -> None:
         """Note a fact unless it is known."""
@@ -269,6 +305,12 @@ class FactFinder:
             known = TRAINERS.get(name) or next((each for part, each in TRAINER_PARTS.items() if part in name), None)
             if known is not None and "purpose" not in self.found:
                 self.default("framework", known, _SCRIPT)
+
+
+def _parameters_of(model: Value) -> int:
+    """The parameters of a model by its name; 0 of one that is not known."""
+    architecture = architecture_named(str(model))
+    return 0 if architecture is None else architecture.parameters
 
 
 def _known(key: str, value: str) -> bool:

@@ -7,12 +7,11 @@ from typing import Final
 import msgspec
 
 from rlalloc.bounds import CONSENT
-from rlalloc.job import Allocation, Bounds, JobClass
-from rlalloc.llm.facts import Facts, facts_of_words
+from rlalloc.job import Allocation, Bounds
+from rlalloc.llm.facts import Facts, Purpose, facts_of_words
 from rlalloc.llm.model_needs import makes_sense, needed_gib, parallel_unit
 from rlalloc.llm.script_options import FOLLOWS_GPUS
-from rlalloc.scripts.script_reading import Reading
-from rlalloc.scripts.script_rules import ScriptRules
+from rlalloc.scripts.script_reading import Purposes
 
 MODEL: Final = "model"
 """Who says so, where the model's memory or its parallel sizes raise the least count."""
@@ -22,23 +21,24 @@ _LONGEST_ASSUMED: Final = 8192
 """Tokens of a sequence, where script and model do not say."""
 
 
-def facts_of_job(words: Sequence[str], job_class: JobClass, rules: ScriptRules) -> Facts:
-    """What the words of a script's tag tell of its LLM; the job's class where they do not tell the purpose."""
-    trains = Reading(words, rules, task_per_gpu=False).trains()
-    return facts_of_words(words, serves=job_class == "serve", trains=trains)
+def facts_of_job(words: Sequence[str], purposes: Purposes) -> tuple[Facts, ...]:
+    """What the words of a script's tag tell of its LLMs: of one that trains and serves, of each."""
+    does: tuple[tuple[bool, Purpose], ...] = ((purposes.trains, "train"), (purposes.serves, "serve"))
+    return tuple(facts_of_words(words, purpose, beside=all(purposes)) for does_it, purpose in does if does_it)
 
 
 def with_model_needs(
     bounds: Bounds,
     request: Allocation,
-    facts: Facts,
+    programs: Sequence[Facts],
     memory_gib: float | None,
     gpus_per_node: int,
     *,
     fit_may_be_unknown: bool = True,
 ) -> Bounds:
-    """Raise the least GPU count to what the model needs, and leave counts out that its parallel sizes rule out.
+    """Raise the least GPU count to what the models need, and leave counts out that their parallel sizes rule out.
 
+    ``programs`` are what the script runs; a count has to be enough for each of them.
     Nothing is lowered or added, and the count that was submitted always stays. Where it has too little memory by our
     estimate, the script spreads its model in a way that we did not read: counts that need more on each GPU are left
     out, and fewer GPUs where the user has not declared them. Where its parallel sizes rule it out, the facts are not
@@ -47,24 +47,39 @@ def with_model_needs(
     ``fit_may_be_unknown``: fewer GPUs are left only if they are known to be enough, however the model is spread.
     """
     if bounds.gpus.minimum_from == CONSENT:
-        bounds = _where_known(bounds, request, facts, memory_gib, gpus_per_node, fit_may_be_unknown)
-    asked = request.gpus
-    if asked in bounds.gpu_counts and not makes_sense(facts, asked, gpus_per_node):
-        return bounds
-    counts = tuple(count for count in bounds.gpu_counts if count == asked or makes_sense(facts, count, gpus_per_node))
-    if memory_gib is not None and facts.architecture is not None:
-        enough, least = memory_gib, 1
-        if asked in counts and (needed := needed_gib(facts, asked, gpus_per_node)) > enough:
-            enough, least = needed, 1 if bounds.gpus.minimum_from == "script" else asked
-        counts = tuple(
-            count for count in counts if count >= least and needed_gib(facts, count, gpus_per_node) <= enough
-        )
+        for facts in programs:
+            bounds = _where_known(bounds, request, facts, memory_gib, gpus_per_node, fit_may_be_unknown)
+    declared = bounds.gpus.minimum_from == "script"
+    counts = bounds.gpu_counts
+    for facts in programs:
+        counts = _enough(counts, request.gpus, facts, memory_gib, gpus_per_node, declared=declared)
     if not counts or counts == bounds.gpu_counts:
         return bounds
     gpus = bounds.gpus
     if counts[0] > gpus.minimum:
         gpus = msgspec.structs.replace(gpus, minimum=counts[0], minimum_from=MODEL)
     return msgspec.structs.replace(bounds, gpus=gpus, gpu_counts=counts)
+
+
+def _enough(
+    counts: tuple[int, ...],
+    asked: int,
+    facts: Facts,
+    memory_gib: float | None,
+    gpus_per_node: int,
+    *,
+    declared: bool,
+) -> tuple[int, ...]:
+    """The counts that are enough for one program."""
+    if asked in counts and not makes_sense(facts, asked, gpus_per_node):
+        return counts
+    counts = tuple(count for count in counts if count == asked or makes_sense(facts, count, gpus_per_node))
+    if memory_gib is None or facts.architecture is None:
+        return counts
+    enough, least = memory_gib, 1
+    if asked in counts and (needed := needed_gib(facts, asked, gpus_per_node)) > enough:
+        enough, least = needed, 1 if declared else asked
+    return tuple(count for count in counts if count >= least and needed_gib(facts, count, gpus_per_node) <= enough)
 
 
 def _where_known(

@@ -10,6 +10,8 @@ FOLLOWS_GPUS: Final = 0
 """A parallel size that the script takes from a variable which only the job knows, such as $SLURM_GPUS_ON_NODE."""
 PLANNED: Final = -1
 """A parallel size that the script takes from rlalloc's plan: $RLALLOC_TP, $RLALLOC_PP."""
+EVALUATION_BACKENDS: Final = ("hf", "hf-auto", "huggingface", "vllm", "sglang")
+"""What lm_eval's ``--model`` can be, for models that run on the job's GPUs."""
 Value = int | float | str | bool
 Reader = Callable[[str], Value | None]
 
@@ -53,6 +55,11 @@ def _name(text: str) -> str | None:
     """A name or a path, without what cannot be known in front of it: $ROOT/llama-2-7b."""
     text = text.lstrip(UNKNOWN + "/") if text.startswith(UNKNOWN) else text
     return text if text and UNKNOWN not in text and len(text) <= 1000 else None
+
+
+def _model(text: str) -> str | None:
+    """The name of a model; lm_eval's ``--model`` names the program that runs it."""
+    return None if text in EVALUATION_BACKENDS else _name(text)
 
 
 def _always(_: str) -> bool:
@@ -128,7 +135,7 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     (
         "model",
         "model model-name-or-path model-name base-model pretrained-model-name-or-path model-path model-id",
-        _name,
+        _model,
     ),
     ("other_models", _OTHER_MODELS, _always),
     ("other_models", "sft-model-path reward-pretrain critic-pretrain ref-pretrain", _always),
@@ -211,6 +218,18 @@ SERVERS: Final[Mapping[str, str]] = {
     "lmdeploy": "lmdeploy",
     "trtllm-serve": "tensorrt-llm",
 }
+MODEL_OPTIONS: Final = frozenset(name for field, names, _ in _NAMES if field == "model" for name in names.split())
+OF_ENGINES: Final = frozenset(
+    {
+        *("tensor-parallel-size", "tp-size", "tp", "num-shard", "pipeline-parallel-size", "pp-size", "pp", "ep-size"),
+        *("data-parallel-size", "dp-size", "dp", "enable-dp-attention", "dtype", "quantization", "quantize"),
+        *("kv-cache-dtype", "max-model-len", "context-length", "max-total-tokens", "max-num-seqs"),
+        *("max-running-requests", "max-concurrent-requests", "cpu-offload-gb", "gpu-memory-utilization"),
+        *("mem-fraction-static", "cuda-memory-fraction"),
+    }
+)
+"""Options that are those of the engine, where a script has an engine and a training. A program that trains can have
+some of them, too; without them it needs more memory, which is the safe side."""
 TRAINERS: Final[Mapping[str, str]] = {
     "deepspeed": "deepspeed",
     "llamafactory-cli": "llamafactory",
@@ -236,3 +255,8 @@ FILE_OPTIONS: Final = (
 PEFT_OPTIONS: Final = ("use-peft", "finetuning-type", "adapter", "use-lora", "peft-method", "train-type")
 OPTION_NAMES: Final = tuple(sorted({*(each for each in OPTIONS if "." not in each), *FILE_OPTIONS, *PEFT_OPTIONS}))
 """What a command line may say, for whoever collects words from scripts."""
+
+
+def server_of(word: str) -> str | None:
+    """The server whose program or command a word of a script names."""
+    return next((server for part, server in SERVERS.items() if re.match(rf"{part}(?![a-z0-9])", word)), None)

@@ -86,17 +86,23 @@ NO_CONSENT: Final = Consent()
 
 
 def consent_of(
-    words: Collection[str] | None, rules: ScriptRules, *, job_class: JobClass, task_per_gpu: bool
+    words: Collection[str] | None,
+    rules: ScriptRules,
+    *,
+    job_class: JobClass,
+    declared: bool = False,
+    task_per_gpu: bool,
 ) -> Consent:
     """Judge the words of a script, None if they were not all read.
 
-    ``task_per_gpu`` says that the job asked for as many tasks as GPUs, which srun starts.
+    ``declared``: the class is its user's own word. ``task_per_gpu`` says that the job asked for as many tasks as
+    GPUs, which srun starts.
     """
     if words is None:
         return Consent(sign="the script is too long to be read as a whole", cpus_fixed=True, memory_fixed=True)
     reading = Reading(words, rules, task_per_gpu=task_per_gpu)
     rigid = next(reading.rigid_signs(), None)
-    batch = reading.batch() if job_class != "serve" or reading.trains() else Batch()
+    batch = reading.batch() if reading.purposes(job_class, declared=declared).trains else Batch()
     if batch.unread and rigid is None:
         rigid = f"the script takes its size from elsewhere: {batch.sign}"
     moldable = None if rigid else next(reading.moldable_signs(), None)

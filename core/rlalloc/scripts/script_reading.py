@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from rlalloc.job import JobClass
+from rlalloc.llm.script_options import EVALUATION_BACKENDS, server_of
 from rlalloc.scripts.script_context import ARGUMENTS, ASSIGNS, COMPARES, ENVIRONMENT, EVALS, FILE, SOURCES, WRITES
 from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.scripts.script_sizes import Kind, is_formula, kind_of, whole_number
@@ -44,6 +46,13 @@ class Batch(NamedTuple):
     gpu: int | None = None
     accumulation: int | None = None
     formulas: tuple[str, ...] = ()
+
+
+class Purposes(NamedTuple):
+    """What a script does with models; one of the two at least."""
+
+    serves: bool
+    trains: bool
 
 
 class Reading:
@@ -123,12 +132,27 @@ class Reading:
         ranges = [(int(match[1]), int(match[2])) for match in found if match is not None]
         return (max(low for low, _ in ranges), min(high for _, high in ranges)) if ranges else None
 
-    def trains(self) -> bool:
-        """Whether something in the script shows that it trains, whatever else it does."""
+    def purposes(self, job_class: JobClass, *, declared: bool) -> Purposes:
+        """Whether the script serves a model, trains one, or both.
+
+        ``declared``: the class is its user's own word. Then a job of the class serve does not train.
+        """
+        backends = any(name == "model" and value in EVALUATION_BACKENDS for name, value in self._pairs)
+        serves = job_class == "serve" or backends or any(server_of(name) for name in self._names)
+        trains = job_class != "serve" or (not declared and self._shows_training(may_evaluate=backends))
+        return Purposes(serves, trains)
+
+    def _shows_training(self, *, may_evaluate: bool) -> bool:
+        """Whether a launcher or a batch shows that the script trains, whatever else it does.
+
+        ``may_evaluate``: a launcher whose program is not known may be that of lm_eval.
+        """
         rules = self._rules
         launchers = {*rules.finds_gpus, *rules.starts_processes} - {"vllm serve", *rules.starts_tasks}
+        if any(value not in (None, "--") or not may_evaluate for _, value in self._of(launchers)):
+            return True
         batches = [entry for entry in (*rules.gpu_batch, *rules.deepspeed_batch) if "train" in entry]
-        return any(map(self.has, (launchers, rules.whole_batch, batches, rules.accumulation)))
+        return any(map(self.has, (rules.whole_batch, batches, rules.accumulation)))
 
     def batch(self) -> Batch:
         """What the script says of its batch."""
@@ -261,6 +285,12 @@ class Reading:
     def _of(self, entries: Iterable[str]) -> list[tuple[str, str | None]]:
         names = _names_of(tuple(entries))
         return [pair for pair in self._pairs if pair[0] in names]
+
+
+@functools.lru_cache(maxsize=4096)
+def purposes_of(words: tuple[str, ...], rules: ScriptRules, *, job_class: JobClass, declared: bool) -> Purposes:
+    """``Reading.purposes``, kept: many jobs of a site have the same script."""
+    return Reading(words, rules, task_per_gpu=False).purposes(job_class, declared=declared)
 
 
 @functools.lru_cache(maxsize=256)

@@ -44,7 +44,7 @@ TOO_LONG: Final = "too-long"
 _TIMES_IN_FULL: Final = 16
 """So many times as much is read where slurmctld does not wait for it: in some tens of milliseconds at most."""
 
-_BLANK: Final = " \t\n\v\f\r"
+BLANK: Final = " \t\n\v\f\r"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _SEPARATOR: Final = re.compile(r"[ \t]*=?[ \t]*(?:\\\r?\n[ \t]*)?")
 _BEFORE: Final = {
@@ -277,7 +277,7 @@ def _commands(code: str, entry: str, effort: Effort) -> Iterator[int]:
         end = at + len(entry)
         if at < 0:
             yield -1
-        elif begins_word(code, at) and (end == len(code) or code[end] in _BLANK):
+        elif begins_word(code, at) and (end == len(code) or code[end] in BLANK):
             yield end
 
 

@@ -15,8 +15,9 @@ from rlalloc.devices import Device
 from rlalloc.job import Allocation, JobClass
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job
-from rlalloc.llm.parallel_layouts import ParallelPlan
+from rlalloc.llm.parallel_layouts import ParallelPlan, follows_a_plan
 from rlalloc.llm.parallel_plan import plan_for
+from rlalloc.scripts.script_reading import Purposes, purposes_of
 from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.view import ClusterView
 from rlallocd.submissions.job_tag import Tag
@@ -50,20 +51,23 @@ def plan_of_job(
     """
     if not device.whole:
         return None
-    return _plan(tag.words or (), job_class, rules, without_limit(size), memory_of_gpu_gib, device.type)
+    words = tag.words or ()
+    purposes = purposes_of(words, rules, job_class=job_class, declared=tag.declares_class)
+    return _plan(words, purposes, without_limit(size), memory_of_gpu_gib, device.type)
 
 
 @functools.lru_cache(maxsize=8192)
 def _plan(
     words: tuple[str, ...],
-    job_class: JobClass,
-    rules: ScriptRules,
+    purposes: Purposes,
     size: Allocation,
     memory_of_gpu_gib: float | None,
     gpu_type: str,
 ) -> ParallelPlan | None:
-    """Kept: most jobs of a site have no words, or the same."""
-    return plan_for(facts_of_job(words, job_class, rules), size, memory_of_gpu_gib, gpu_type)
+    """The plan of the program that takes its sizes from one. Kept: most jobs of a site have no words, or the same."""
+    programs = facts_of_job(words, purposes)
+    facts = next(filter(follows_a_plan, programs), programs[0])
+    return plan_for(facts, size, memory_of_gpu_gib, gpu_type)
 
 
 def looks_for_a_plan(tag: Tag) -> bool:

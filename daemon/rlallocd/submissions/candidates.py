@@ -22,7 +22,7 @@ from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.scripts.consent import NO_CONSENT, Consent, consent_of
-from rlalloc.scripts.script_rules import ScriptRules
+from rlalloc.scripts.script_reading import Purposes, purposes_of
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
 from rlallocd.cluster.cluster_views import ClusterViews, gpu_types_for
@@ -262,6 +262,7 @@ def _consent(tag: Tag, request: Allocation, directives: Directives, config: Conf
         tag.words,
         config.scripts,
         job_class=directives.job_class or tag.job_class,
+        declared=tag.declares_class,
         task_per_gpu=task_per_gpu(request, directives),
     )
 
@@ -282,8 +283,8 @@ def _with_model_needs(
     memory_gib = gpu_memory_gib(candidate.job.gpu_type, cluster, config)
     may_be_unknown = rule.bounds.moldable.fit_may_be_unknown
     asked = without_limit(request)
-    shape = cluster.shape
-    return _narrowed(bounds, asked, words, job_class, config.scripts, memory_gib, shape.gpus, may_be_unknown)
+    purposes = purposes_of(words, config.scripts, job_class=job_class, declared=candidate.tag.declares_class)
+    return _narrowed(bounds, asked, words, purposes, memory_gib, cluster.shape.gpus, may_be_unknown)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -291,8 +292,7 @@ def _narrowed(
     bounds: Bounds,
     request: Allocation,
     words: tuple[str, ...],
-    job_class: JobClass,
-    rules: ScriptRules,
+    purposes: Purposes,
     memory_gib: float | None,
     gpus_per_node: int,
     fit_may_be_unknown: bool,  # noqa: FBT001 (lru_cache hashes it like the others)
@@ -301,8 +301,10 @@ def _narrowed(
 
     ``request`` has no time limit: jobs that differ in that alone share one computation.
     """
-    facts = facts_of_job(words, job_class, rules)
-    return with_model_needs(bounds, request, facts, memory_gib, gpus_per_node, fit_may_be_unknown=fit_may_be_unknown)
+    programs = facts_of_job(words, purposes)
+    return with_model_needs(
+        bounds, request, programs, memory_gib, gpus_per_node, fit_may_be_unknown=fit_may_be_unknown
+    )
 
 
 def _mode_now(job: JobRecord, tag: Tag, config: Config) -> Mode:

@@ -20,7 +20,6 @@ import inotify_simple
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
-from rlalloc.scripts.script_class import class_of_kind
 from rlalloc.system.shared_files import read_regular_file, replace_file
 
 INTERCEPT_FILE: Final = "intercept"
@@ -148,7 +147,7 @@ def _lines(config: Config, now_s: float, uptime_s: float, skipped_forms: Collect
         yield f"skip {form}"
     for kind, commands in config.commands.items():
         for command in commands:
-            yield f"class {class_of_kind(kind)} {command}"
+            yield f"class {kind} {command}"
     table = config.word_table
     yield f"table {table.stamp}"
     yield f"words {'|'.join(table.words)}"

@@ -58,6 +58,11 @@ class Tag(msgspec.Struct, frozen=True):
         return self.ask.replace("+", " ")
 
     @property
+    def declares_class(self) -> bool:
+        """Whether the job's class is its user's own word."""
+        return any(word.startswith("class=") for word in self.ask.split("+"))
+
+    @property
     def left_to_defaults(self) -> frozenset[str]:
         """The names in ``unset``; all of them where it is missing."""
         return DEFAULTED if self.unset is None else DEFAULTED & frozenset(self.unset.split("+"))

@@ -24,7 +24,8 @@ def bounds(asked: int, least: int, most: int) -> Bounds:
 
 
 def needed(words: str, asked: int, least: int, most: int, memory_gib: float | None = 80) -> Bounds:
-    return with_model_needs(bounds(asked, least, most), request(asked), facts_of_words(words.split()), memory_gib, 8)
+    facts = facts_of_words(words.split())
+    return with_model_needs(bounds(asked, least, most), request(asked), (facts,), memory_gib, 8)
 
 
 def test_the_least_count_is_raised_and_says_why() -> None:
@@ -62,7 +63,7 @@ def consented(words: str, asked: int, least: int, most: int, memory_gib: float |
     gpus = msgspec.structs.replace(before.gpus, minimum_from="consent", maximum_from="consent")
     before = msgspec.structs.replace(before, gpus=gpus)
     facts = facts_of_words(words.split())
-    return with_model_needs(before, request(asked), facts, memory_gib, 8, fit_may_be_unknown=False)
+    return with_model_needs(before, request(asked), (facts,), memory_gib, 8, fit_may_be_unknown=False)
 
 
 def test_a_model_that_seems_too_large_is_spread_and_gets_no_fewer_gpus() -> None:
@@ -149,7 +150,7 @@ WORDS = [
 )
 def test_bounds_only_narrow(asked: int, least: int, most: int, memory_gib: float | None, words: list[str]) -> None:
     before = bounds(asked, least, most)
-    after = with_model_needs(before, request(asked), facts_of_words(words), memory_gib, 8)
+    after = with_model_needs(before, request(asked), (facts_of_words(words),), memory_gib, 8)
     assert set(after.gpu_counts) <= set(before.gpu_counts)
     assert after.gpu_counts
     assert after.gpus.minimum >= before.gpus.minimum
