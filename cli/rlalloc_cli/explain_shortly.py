@@ -125,7 +125,7 @@ def _outcome_lines(chapters: Sequence[Chapter]) -> Lines:
     outcome, decision = in_force.outcome, in_force.decision
     yield "outcome", f"{outcome.state}, {times_of(decision, outcome)} on {counted(outcome.gpus, 'GPU')}"
     begun = any(each.state == "begun" for each in in_force.applications)
-    if begun and decision.was_in_vain(outcome.nodes, outcome.cpus, outcome.gpus):
+    if begun and decision.was_in_vain(outcome.nodes, outcome.cpus, outcome.gpus, outcome.mem_mib):
         yield "", "as submitted: slurmctld had forgotten the decided size, or somebody had set the request again"
     if outcome.our_doing is not None:
         yield "harmed", f"{outcome.our_doing} in a size that rlalloc chose; similar jobs keep their requests for now"

@@ -1,6 +1,7 @@
 """Which decision an outcome belongs to."""
 
 import msgspec
+import pytest
 
 from rlalloc.config import ObjectiveSection
 from rlalloc.job import Shares
@@ -58,15 +59,17 @@ def test_the_outcome_belongs_to_the_decision_in_force() -> None:
     assert outcome.reward > earlier.reward
 
 
-def test_a_job_that_ran_as_submitted_after_all_is_no_resized_one() -> None:
+@pytest.mark.parametrize("changed", [{"gpus_per_node": 4}, {"cpus_per_task": 16}, {"mem_mib_per_node": 512}])
+def test_a_job_that_ran_as_submitted_after_all_is_no_resized_one(changed: dict[str, int]) -> None:
     """A slurmctld that was killed had forgotten the update."""
-    decided = DECISION.allocation
-    assert decided is not None
-    request = msgspec.structs.replace(SIZE, gpus_per_node=2 * SIZE.gpus_per_node)
-    decision = msgspec.structs.replace(DECISION, request=request)
+    request = msgspec.structs.replace(SIZE, gpus_per_node=8)
+    decided = msgspec.structs.replace(request, **changed)
+    decision = msgspec.structs.replace(DECISION, request=request, allocation=decided)
     job = JobHistory(decisions=(decision,), applications=(_applied(1, decision, "begun"),))
     for size in (decided, request):
-        held = msgspec.structs.replace(ENDED, nodes=size.nodes, cpus=size.cpus, gpus=size.gpus)
+        held = msgspec.structs.replace(
+            ENDED, nodes=size.nodes, cpus=size.cpus, gpus=size.gpus, mem_mib=float(size.mem_mib)
+        )
         (outcome,) = outcomes_of([job], [held], ObjectiveSection(), no_plugin_fails)
         as_decided = executed_shares(decision, applied=True), executed_shares(decision, applied=False)
         assert outcome.executed_shares == as_decided[size == request]

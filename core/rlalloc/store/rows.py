@@ -85,12 +85,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         name, colon, _ = self.reason.partition(": ")
         return name if colon and re.fullmatch("[a-z0-9-]+", name) else "other" if self.reason else ""
 
-    def was_in_vain(self, nodes: int, cpus: int, gpus: int) -> bool:
-        """Whether a job that was given these ran as it was submitted, and not in the decided size."""
-        request, size = (
-            (each.nodes, each.cpus, each.gpus) for each in (self.request, self.allocation or self.request)
-        )
-        return (nodes, cpus, gpus) == request != size
+    def was_in_vain(self, nodes: int, cpus: int, gpus: int, mem_mib: float) -> bool:
+        """Whether a job that was given these ran as it was submitted, and not in the decided size.
+
+        Memory counts where nothing else was to change: a job with --mem=0 gets all of a node's, whatever its request.
+        """
+        request, size = self.request, self.allocation or self.request
+        asked, decided = ((each.nodes, each.cpus, each.gpus) for each in (request, size))
+        return (nodes, cpus, gpus) == asked and (asked != decided or mem_mib == request.mem_mib != size.mem_mib)
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ def outcomes_of(
         parts = [_with_gpus(run, job.size) for run in runs]
         if parts and all(part.state in ENDED_STATES and part.ended_s is not None for part in parts):
             # slurmctld may have forgotten an update (docs/explanation/transactions.md).
-            in_vain = all(decision.was_in_vain(part.nodes, part.cpus, part.gpus) for part in parts)
+            in_vain = all(decision.was_in_vain(part.nodes, part.cpus, part.gpus, part.mem_mib) for part in parts)
             found.append(_outcome(decision, parts, objective, plugin_failed, applied=job.applied and not in_vain))
     return tuple(found)
 
