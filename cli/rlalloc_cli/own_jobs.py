@@ -10,11 +10,12 @@ from rlalloc.config import Config, load_config, parse_config
 from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreMissing
 from rlalloc.store import Store
 from rlalloc.store.job_story import Chapter, story_of
+from rlalloc.strict_yaml import YamlError, read_yaml
 from rlalloc.system.shared_files import read_regular_file
 from rlalloc.user_messages import AskOff, AskSettings, AskState, AskStory, Done, Settings, State, Story, ask_daemon
 from rlallocd.process.daemon_state import DaemonState, parse_daemon_state
 
-_NAMED: Final = re.compile(r"""^runtime_directory:\s*["']?([^\s"'#]+)""", re.MULTILINE)
+_NAMED: Final = re.compile(r"^runtime_directory:.*", re.MULTILINE)
 _RUNTIME_DIRECTORY: Final = "RLALLOC_RUNTIME_DIRECTORY"
 """As rlalloc.lua reads it, where a site has another directory than the shipped one."""
 
@@ -114,9 +115,19 @@ def directory_named_in(path: Path) -> Path:
         return load_config(path).runtime_directory
     except ConfigError:
         with contextlib.suppress(OSError):
-            named = _NAMED.search(read_regular_file(path, follow=True).decode(errors="replace"))
-            return Path(named[1]) if named is not None else daemon_directory()
+            return _directory_in(read_regular_file(path, follow=True).decode(errors="replace"))
         raise
+
+
+def _directory_in(text: str) -> Path:
+    """What the line of this key says in a file with an error elsewhere; else the default."""
+    line = _NAMED.search(text)
+    try:
+        tree = read_yaml(line[0]) if line is not None else None
+    except YamlError:
+        tree = None
+    named = tree.get("runtime_directory") if isinstance(tree, dict) else None
+    return Path(named) if isinstance(named, str) else daemon_directory()
 
 
 def daemon_directory() -> Path:
