@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from rlalloc.config import Config, load_config, parse_config
+from rlalloc.config import DEFAULT_PATH, Config, load_config, parse_config
 from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreMissing
 from rlalloc.store import Store
 from rlalloc.store.job_story import Chapter, story_of
@@ -103,13 +103,13 @@ def may_read(path: Path) -> bool:
 
 
 def directory_named_in(path: Path) -> Path:
-    """Where the rlallocd of this configuration listens, even if the file has an error.
+    """Where the rlallocd of this configuration listens, even if the file has an error, or the default one is missing.
 
     rlallocd then runs on with what it read before.
 
     Raises ConfigError if the file cannot be read at all.
     """
-    if not may_read(path):
+    if not may_read(path) or (path == DEFAULT_PATH and not path.exists()):
         return daemon_directory()
     try:
         return load_config(path).runtime_directory

@@ -41,6 +41,7 @@ from rlalloc.user_messages import (
     UserServiceError,
     ask_daemon,
 )
+from rlalloc_cli import own_jobs
 from rlalloc_cli.own_jobs import state_for_me
 from rlalloc_cli.status import print_daemon_status
 from rlalloc_cli.switch_command import switch_site
@@ -234,8 +235,16 @@ def test_a_running_daemon_is_switched_off_with_a_wrong_file(folder: Path, monkey
             switch_site(path, "a typo", off=True)
         path.write_text(f"grace: 60\nruntime_directory: '{folder}'  # here\nmode: [\n")
         assert "switched off for the whole site" in switch_site(path, "a typo", off=True)
+        missing = folder / "missing.yaml"
         with pytest.raises(ConfigError, match="name another file"):
-            switch_site(folder / "typo.yaml", "a typo", off=True)
+            switch_site(missing, "a typo", off=True)
+        monkeypatch.setattr(own_jobs, "DEFAULT_PATH", missing)
+        monkeypatch.setenv("RLALLOC_RUNTIME_DIRECTORY", str(folder))
+        told = switch_site(missing, "no file", off=True)
+        assert "switched off for the whole site" in told
+        assert "rlallocd would not start again with its configuration file" in told
+    with pytest.raises(ConfigError, match="name another file"):  # nor does a daemon answer
+        switch_site(missing, "no file", off=True)
     with pytest.raises(ConfigError, match="expected"):
         switch_site(path, "a typo", off=True)
 
