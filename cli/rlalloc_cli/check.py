@@ -28,7 +28,7 @@ from rlalloc.scripts.script_words import read_long_script
 from rlalloc_cli.explain import bounds_lines
 from rlalloc_cli.sbatch_request import SbatchRequest, header_of, options_of, request_of, sbatch_lines
 from rlalloc_cli.script_form import needs_of, why_skipped
-from rlalloc_cli.site_nodes import node_gpus
+from rlalloc_cli.site_nodes import SiteSlurm, node_gpus
 from rlalloc_cli.terminal import CONSOLE
 from rlallocd.slurm import NodeNeeds
 
@@ -73,12 +73,12 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
     request = asked.size
     if job_class is None:
         return ScriptReport(None, read.words, read.fingerprint, asked, None)
-    options = options_of(lines)
+    options, slurm = options_of(lines), SiteSlurm()
     directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
-    if skipped := why_skipped(lines, header_of(script), options, request):
+    if skipped := why_skipped(slurm, lines, header_of(script), options, request):
         return ScriptReport(job_class, read.words, read.fingerprint, asked, None, mistakes=mistakes, skipped=skipped)
     device = _device_of(lines)
-    nodes = node_gpus(lines, gpus_per_node, device)
+    nodes = node_gpus(slurm, lines, gpus_per_node, device)
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     most = None
     if not device.whole:  # as rlallocd.submissions.candidates does

@@ -10,8 +10,8 @@ from typing import Final
 from rlalloc.job import Allocation
 from rlalloc.tres import asks_for_shards, gpu_type_of, gpus_of_request
 from rlalloc_cli.sbatch_request import count_of, gres_of
-from rlalloc_cli.site_nodes import site_slurm
-from rlallocd.slurm import JobRecord, NodeNeeds, PartitionRecord, RequestFields, SlurmError
+from rlalloc_cli.site_nodes import SiteSlurm
+from rlallocd.slurm import JobRecord, NodeNeeds, PartitionRecord, RequestFields
 from rlallocd.submissions.request_sizes import Skipped, check_form, check_whole_nodes, size_of
 
 _COMPONENT: Final = re.compile(r"^\s*(?:hetjob|packjob)\b", re.MULTILINE)
@@ -22,7 +22,7 @@ _SHARES_BY: Final = ("user", "mcs", "topo")
 """Values of --exclusive with which a job does not get whole nodes."""
 
 
-def why_skipped(lines: str, header: str, options: Mapping[str, str], size: Allocation) -> str:
+def why_skipped(site: SiteSlurm, lines: str, header: str, options: Mapping[str, str], size: Allocation) -> str:
     """Name and text of the reason for which rlallocd would skip the job, as ``rlalloc explain`` has them; else "".
 
     ``lines`` are the ``#SBATCH`` options and ``header`` all that precedes the first command. If Slurm answers, the
@@ -30,9 +30,9 @@ def why_skipped(lines: str, header: str, options: Mapping[str, str], size: Alloc
     """
     job = _record_of(lines, header, options, size)
     try:
-        check_form(job, _skipped_at_submission(options))
+        check_form(job, _skipped_at_submission(site, options))
         if job.is_exclusive or job.fields.mem_mib_per_cpu:
-            whole = [each.whole_nodes for each in _partitions(job.partition)]
+            whole = [each.whole_nodes for each in _partitions(site, job.partition)]
             check_whole_nodes(job, may_share=not (whole and all(whole)), has_nodes_alone=any(whole))
         if "-" not in options.get("nodes", ""):  # else Slurm may choose a number that divides the rest
             size_of(job)
@@ -51,28 +51,20 @@ def needs_of(options: Mapping[str, str], header: str = "") -> NodeNeeds:
     )
 
 
-def _skipped_at_submission(options: Mapping[str, str]) -> str:
+def _skipped_at_submission(site: SiteSlurm, options: Mapping[str, str]) -> str:
     """What rlalloc.lua sees at submission and Slurm's record does not show."""
     if "clusters" in options:
         return "multi-cluster"
     if "arbitrary" in options.get("distribution", "").lower():
         return "arbitrary"
-    if "ntasks-per-gpu" in options:
-        try:
-            broken = site_slurm().capabilities.skipped_forms
-        except SlurmError:
-            return ""
-        return "ntasks-per-gpu" if "ntasks-per-gpu" in broken else ""
+    if "ntasks-per-gpu" in options and "ntasks-per-gpu" in site.skipped_forms():
+        return "ntasks-per-gpu"
     return ""
 
 
-def _partitions(named: str) -> tuple[PartitionRecord, ...]:
+def _partitions(site: SiteSlurm, named: str) -> tuple[PartitionRecord, ...]:
     """Those that the script names, or all; none if Slurm does not answer."""
-    try:
-        known = site_slurm().partitions()
-    except SlurmError:
-        return ()
-    return tuple(record for name, record in known.items() if not named or name in named.split(","))
+    return tuple(record for name, record in site.partitions().items() if not named or name in named.split(","))
 
 
 def _record_of(lines: str, header: str, options: Mapping[str, str], size: Allocation) -> JobRecord:

@@ -1,14 +1,17 @@
-"""How large a node is where a script's job may run: what Slurm says, or what is assumed."""
+"""What Slurm says of the site, and how large a node is where a script's job may run."""
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from rlalloc.bounds import NodeShape
 from rlalloc.devices import ANY_GPU, Device, NodeDevices
-from rlallocd.slurm import Commands, NodeRecord, Slurm, SlurmError
+from rlallocd.slurm import Commands, NodeRecord, PartitionRecord, Slurm, SlurmError
 
+_Answer = TypeVar("_Answer")
 _ASSUMED_GPUS: Final = 8
 _WITHIN_S: Final = 10.0
 _PARTITION: Final = re.compile(r"(?:^|\s)(?:-p\s*|--partition[= ])([^\s,]+)", re.MULTILINE)
@@ -27,21 +30,44 @@ class NodeGpus(NamedTuple):
         return f"{self.device.describe(self.gpus)} a node: {self.source}"
 
 
-def site_slurm() -> Slurm:
-    """Slurm, for a user who waits. Raises SlurmError."""
-    return Slurm(Commands(_WITHIN_S), "cli")
+class SiteSlurm:
+    """Slurm, for a user who waits: reached when it is first needed, and not tried again if it does not answer."""
+
+    def nodes(self) -> tuple[NodeRecord, ...] | None:
+        """Every node; None if Slurm does not answer."""
+        return self._asked(Slurm.nodes, None)
+
+    def partitions(self) -> dict[str, PartitionRecord]:
+        """All partitions by name; none if Slurm does not answer."""
+        return self._asked(Slurm.partitions, {})
+
+    def skipped_forms(self) -> frozenset[str]:
+        """The forms that an update breaks in its version; none if Slurm does not answer."""
+        return self._asked(lambda slurm: slurm.capabilities.skipped_forms, frozenset())
+
+    @cached_property
+    def _slurm(self) -> Slurm | None:
+        try:
+            return Slurm(Commands(_WITHIN_S), "cli")
+        except SlurmError:
+            return None
+
+    def _asked(self, ask: Callable[[Slurm], _Answer], without: _Answer) -> _Answer:
+        try:
+            return without if self._slurm is None else ask(self._slurm)
+        except SlurmError:
+            return without
 
 
-def node_gpus(sbatch_lines: str, given: int | None, device: Device = ANY_GPU) -> NodeGpus:
+def node_gpus(site: SiteSlurm, sbatch_lines: str, given: int | None, device: Device = ANY_GPU) -> NodeGpus:
     """The GPUs of a node for a script with these #SBATCH lines; ``given`` is what its user says.
 
     ``device`` is what the script asks for: GPUs, slices or shards.
     """
     if given is not None:
         return NodeGpus(given, "as --gpus-per-node says")
-    try:
-        nodes = site_slurm().nodes()
-    except SlurmError:
+    nodes = site.nodes()
+    if nodes is None:
         return NodeGpus(_ASSUMED_GPUS, "assumed, since Slurm does not answer here; --gpus-per-node says better")
     return largest_of(nodes, sbatch_lines, device)
 

@@ -31,7 +31,7 @@ from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
 from rlalloc_cli.check import report_on
 from rlalloc_cli.report.report_command import write_page
-from rlalloc_cli.site_nodes import largest_of
+from rlalloc_cli.site_nodes import SiteSlurm, largest_of
 from rlalloc_cli.status import print_status
 from rlalloc_cli.terminal import escape_what_cannot_be_printed, make_console
 from rlallocd.submissions.intercept import intercept_text
@@ -524,7 +524,7 @@ def test_a_script_is_checked_with_what_a_node_has(
 ) -> None:
     """``rlallocd`` leaves the same counts out; ``rlalloc check`` once showed them."""
     nodes = (NODE, msgspec.structs.replace(NODE, devices=gpus("a100", 4), cpus=128))
-    monkeypatch.setattr("rlalloc_cli.check.node_gpus", lambda lines, *_: largest_of(nodes, lines))
+    monkeypatch.setattr(SiteSlurm, "nodes", lambda _: nodes)
     script = f"#!/bin/sh\n#SBATCH --gres=gpu:4 {options}\n#RLALLOC {words}\ntorchrun train.py\n"
     report = report_on(script.encode(), Config(), None, None)
     assert report.bounds is not None

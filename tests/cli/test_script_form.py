@@ -7,13 +7,14 @@ import pytest
 
 from rlalloc.config import Config
 from rlalloc.job import Bounds
+from rlalloc_cli import site_nodes
 from rlalloc_cli.check import report_on
-from rlallocd.slurm import PartitionRecord
+from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
 from rlallocd.submissions.request_sizes import FORMS_SKIPPED
 from tests.daemon.forms.matrix import FORMS, SKIPPED
 
 PLAIN = "--nodes=1 --gres=gpu:4 --ntasks=4 --cpus-per-task=8 --mem=64G --time=60"
-SITE = "rlalloc_cli.script_form.site_slurm"
+SITE = "rlalloc_cli.check.SiteSlurm"
 
 
 def script_with(options: str, more: str = "") -> bytes:
@@ -117,8 +118,7 @@ def test_what_the_site_decides(monkeypatch: pytest.MonkeyPatch) -> None:
             name: PartitionRecord(name=name, max_time_s=None, max_nodes=None, whole_nodes=name in whole)
             for name in names
         }
-        capabilities = SimpleNamespace(skipped_forms=frozenset({broken}))
-        return lambda: SimpleNamespace(partitions=lambda: records, capabilities=capabilities)
+        return lambda: SimpleNamespace(partitions=lambda: records, skipped_forms=lambda: {broken})
 
     monkeypatch.setattr(SITE, site("whole", broken="ntasks-per-gpu"))
     assert skipped_of(f"{PLAIN} --exclusive -p whole") == ""
@@ -130,6 +130,21 @@ def test_what_the_site_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SITE, site("whole", "shared"))
     assert skipped_of(f"{PLAIN} --exclusive") == ""
     assert skipped_of("--gpus=4 --ntasks-per-gpu=1") == ""
+
+
+def test_a_slurm_that_does_not_answer_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt can take ten seconds."""
+    tried = []
+
+    class Silent(Slurm):
+        def __init__(self, *_: object) -> None:
+            tried.append(self)
+            raise SlurmError("scontrol took too long")
+
+    monkeypatch.setattr(site_nodes, "Slurm", Silent)
+    report = report_on(script_with("--gpus=4 --mem-per-cpu=1G --ntasks-per-gpu=1"), Config(), None, None)
+    assert "assumed, since Slurm does not answer here" in report.nodes
+    assert len(tried) == 1
 
 
 def test_switches_and_bound_gpus_leave_counts_out() -> None:

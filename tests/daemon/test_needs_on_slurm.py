@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlalloc_cli.site_nodes import node_gpus
+from rlalloc_cli.site_nodes import SiteSlurm, node_gpus
 from rlalloc_testbed import Installation, install, start_site
 
 pytestmark = pytest.mark.slurm
@@ -48,5 +48,7 @@ def test_check_asks_slurm_for_the_nodes(shadow: Installation, monkeypatch: pytes
     """By the commands that every user may run."""
     for name, value in shadow.site.environment().items():
         monkeypatch.setenv(name, value)
-    assert node_gpus("", None)[:2] == (8, "the largest of the site")
-    assert node_gpus("--partition=none", None).source.startswith("assumed, since partition none has no such node")
+    site = SiteSlurm()
+    assert node_gpus(site, "", None)[:2] == (8, "the largest of the site")
+    unknown = node_gpus(site, "--partition=none", None)
+    assert unknown.source.startswith("assumed, since partition none has no such node")
