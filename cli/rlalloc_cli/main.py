@@ -83,20 +83,22 @@ def explain(
     """Show what a job asked for and got, why, and what came of it. Users may ask about their own jobs."""
     from rlalloc_cli.explain import print_story, story_as_json
     from rlalloc_cli.explain_shortly import print_shortly
+    from rlalloc_cli.job_now import earlier_words, how_long_on, is_another, job_now
     from rlalloc_cli.own_jobs import settings_for_me, story_for_me
-    from rlalloc_cli.running_job import how_long_on
     from rlalloc_cli.undecided import why_undecided
 
     with exit_on_errors():
         story = story_for_me(config, job_id)
-        if not story:
-            fail(f"no decision for job {job_id}: {why_undecided(job_id, settings_for_me(config))}", code=1)
+        job = job_now(job_id, config) if story and not json else None
+        if not story or is_another(job, story):
+            why = why_undecided(job_id, settings_for_me(config))
+            fail(f"no decision for job {job_id}: {why}{earlier_words(story)}", code=1)
     if json:
         typer.echo(story_as_json(story))
     elif verbose:
-        print_story(story, how_long_on(story, config))
+        print_story(story, how_long_on(story, job))
     else:
-        print_shortly(story, how_long_on(story, config))
+        print_shortly(story, how_long_on(story, job))
 
 
 app.command()(report)

@@ -20,7 +20,7 @@ _DEPENDS_ON_SIZE: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
 """States that depend on the decision. A cancelled job, or one whose program failed, says nothing about it, unless
 that was our doing (``rlallocd.outcomes.ends_of_ours``)."""
 _KILLED_FOR_ITS_SIZE: Final = frozenset({"TIMEOUT", "OUT_OF_MEMORY"})
-_RUN_AGAIN: Final = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
+RUN_AGAIN: Final = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
 """States in slurmdbd of a run after which the job went back into the queue."""
 _CHANGES_SIZE: Final = "RESIZING"
 """State in slurmdbd of a run that goes on in another record, because its user gave nodes back (scontrol update)."""
@@ -70,7 +70,7 @@ def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[Ac
         before = runs.get(record.part)
         if before is not None and before.state == _CHANGES_SIZE:
             runs[record.part] = _going_on(before, record)
-        elif before is not None and before.state in _RUN_AGAIN:
+        elif before is not None and before.state in RUN_AGAIN:
             runs[record.part] = msgspec.structs.replace(record, ran_before=True)
         elif record.submitted_s == submitted_s:
             runs[record.part] = record

@@ -1,17 +1,15 @@
-"""What ``rlalloc explain`` says of a job that runs."""
+"""What ``rlalloc explain`` says of a job that runs, or of another one with its id."""
 
 import time
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from rlalloc.config import Config
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.store.job_story import Chapter
-from rlalloc_cli.running_job import how_long_on, remaining_words
+from rlalloc_cli.job_now import how_long_on, is_another, remaining_words
 from rlallocd.slurm import SubmittedJob
-from tests.core.test_store import APPLICATION, DECISION
+from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 
 KNOWN = RunTimeEstimate(600.0, 1000.0, 4000.0, "a test")
 
@@ -37,22 +35,44 @@ def test_a_running_job_is_expected_to_go_on(state: str, words: str) -> None:
     assert remaining_words(unknown, 1000.0) == ""
 
 
+def _running(user: str, submitted_after_s: int, admin_comment: str = "") -> SubmittedJob:
+    return SubmittedJob(
+        job_id=7, user=user, account="", partition="", state="RUNNING",
+        submitted_s=int(DECISION.submitted_s) + submitted_after_s, started_s=int(time.time()) - 10,
+        gpus=0, is_interactive=False, admin_comment=admin_comment, comment="",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("user", "submitted_after_s", "is_told"),
     [(DECISION.user, 0, True), (DECISION.user, 500, True), ("bob", 500, False), (DECISION.user, -5, False)],
     ids=["never requeued", "requeued", "a later job of this id", "an earlier job of this id"],
 )
-def test_it_is_told_of_the_same_job_also_after_a_requeue(
-    monkeypatch: pytest.MonkeyPatch, user: str, submitted_after_s: int, *, is_told: bool
-) -> None:
+def test_it_is_told_of_the_same_job_also_after_a_requeue(user: str, submitted_after_s: int, *, is_told: bool) -> None:
     """Slurm gives a requeued job another submit time."""
-    running = SubmittedJob(
-        job_id=7, user=user, account="", partition="", state="RUNNING",
-        submitted_s=int(DECISION.submitted_s) + submitted_after_s, started_s=int(time.time()) - 10,
-        gpus=0, is_interactive=False, admin_comment="", comment="",
-    )  # fmt: skip
-    monkeypatch.setattr("rlalloc_cli.running_job.settings_for_me", lambda _: Config())
-    monkeypatch.setattr("rlalloc_cli.running_job.submitted_job", lambda *_: running)
     decision = msgspec.structs.replace(DECISION, run_time=KNOWN)
     chapter = Chapter(decision, (), None, decision.id, {}, {})
-    assert bool(how_long_on([chapter], Path("unused"))) == is_told
+    assert bool(how_long_on([chapter], _running(user, submitted_after_s))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("user", "after_s", "state", "comment", "is_new"),
+    [
+        ("bob", 500, None, "", True),
+        (DECISION.user, 500, None, "", False),
+        (DECISION.user, 500, "COMPLETED", "", True),
+        (DECISION.user, 500, "NODE_FAIL", "", False),
+        (DECISION.user, 500, "COMPLETED", "rlalloc:v=1;rlalloc-decision:d1", False),
+        (DECISION.user, 50, "COMPLETED", "", False),
+        ("bob", -5, "COMPLETED", "", False),
+    ],
+    ids=["bob's", "requeued", "ended", "node failed", "requeued later", "before its end", "not in slurmdbd yet"],
+)
+def test_an_id_that_slurm_used_again(
+    user: str, after_s: int, state: str | None, comment: str, *, is_new: bool
+) -> None:
+    """The outcome's end is 100 s after the first job's submission."""
+    outcome = None if state is None else msgspec.structs.replace(OUTCOME, state=state)
+    chapter = Chapter(DECISION, (), outcome, DECISION.id, {}, {})
+    assert is_another(_running(user, after_s, comment), [chapter]) == is_new
+    assert not is_another(None, [chapter])
