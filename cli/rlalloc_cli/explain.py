@@ -24,6 +24,7 @@ _SLURM_ADDS: Final = {
     "exclusive-force": _ALL_OF_NODES,
 }
 """What Slurm adds to a request, by the reason why the job runs as submitted."""
+_IN_VAIN: Final = "as submitted: slurmctld had forgotten the decided size, or somebody had set the request again"
 Lines = Iterator[tuple[str, str]]
 """Rows of a table: a name, and what there is to say."""
 
@@ -169,6 +170,12 @@ def _observation_lines(chapter: Chapter) -> Lines:
         yield "GPUs by heuristics", ", ".join(answers)
 
 
+def in_vain_words(chapter: Chapter, nodes: int, cpus: int, gpus: int, mem_mib: float) -> str:
+    """That a job that was given these runs, or ran, as submitted in spite of its decision; empty if it does not."""
+    begun = any(each.state == "begun" for each in chapter.applications)
+    return _IN_VAIN if begun and chapter.decision.was_in_vain(nodes, cpus, gpus, mem_mib) else ""
+
+
 def times_of(decision: Decision, outcome: Outcome) -> str:
     """When a job's last run began, and how long it took. An earlier run of a requeued job does not count as wait."""
     if not outcome.started_s:
@@ -192,4 +199,6 @@ def _outcome_lines(chapter: Chapter, running: str) -> Lines:
     ours = "" if outcome.our_doing is None else f", {outcome.our_doing} in a size that rlalloc chose"
     yield "outcome", f"{outcome.state} (exit {outcome.exit_code}) at {local_time(outcome.ended_s)}{ours}"
     yield "", f"{times_of(decision, outcome)} on {used}, {outcome.mem_mib:.0f} MiB"
+    if in_vain := in_vain_words(chapter, outcome.nodes, outcome.cpus, outcome.gpus, outcome.mem_mib):
+        yield "", in_vain
     yield "", f"peak memory {peak}, reward {'-' if outcome.reward is None else f'{outcome.reward:.3f}'}"

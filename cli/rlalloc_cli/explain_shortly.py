@@ -11,7 +11,7 @@ from rlalloc.job import Bounds, Range
 from rlalloc.local_times import local_time
 from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
-from rlalloc_cli.explain import Lines, as_asked, times_of
+from rlalloc_cli.explain import Lines, as_asked, in_vain_words, times_of
 from rlalloc_cli.terminal import CONSOLE
 
 _STEPS: Final = {
@@ -124,9 +124,8 @@ def _outcome_lines(chapters: Sequence[Chapter]) -> Lines:
         return
     outcome, decision = in_force.outcome, in_force.decision
     yield "outcome", f"{outcome.state}, {times_of(decision, outcome)} on {counted(outcome.gpus, 'GPU')}"
-    begun = any(each.state == "begun" for each in in_force.applications)
-    if begun and decision.was_in_vain(outcome.nodes, outcome.cpus, outcome.gpus, outcome.mem_mib):
-        yield "", "as submitted: slurmctld had forgotten the decided size, or somebody had set the request again"
+    if in_vain := in_vain_words(in_force, outcome.nodes, outcome.cpus, outcome.gpus, outcome.mem_mib):
+        yield "", in_vain
     if outcome.our_doing is not None:
         yield "harmed", f"{outcome.our_doing} in a size that rlalloc chose; similar jobs keep their requests for now"
     if freed := _left_to_others(in_force, outcome):

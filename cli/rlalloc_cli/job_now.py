@@ -1,4 +1,4 @@
-"""What Slurm has of a job now: whether it is still the job that was decided, and how long it is expected to go on."""
+"""What Slurm has of a job now: whether it is still the job that was decided, and how it runs."""
 
 import time
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.local_times import duration, local_time
 from rlalloc.run_time import remaining_quantiles_s
 from rlalloc.store.job_story import Chapter
+from rlalloc_cli.explain import in_vain_words
 from rlalloc_cli.own_jobs import settings_for_me
 from rlallocd.outcomes.outcomes import RUN_AGAIN
 from rlallocd.slurm import Commands, SubmittedJob, submitted_job
@@ -47,22 +48,28 @@ def earlier_words(story: Sequence[Chapter]) -> str:
     return f"; an earlier job with this id was decided at {local_time(story[-1].decision.decided_s)}: --json shows it"
 
 
-def how_long_on(story: Sequence[Chapter], job: SubmittedJob | None) -> str:
-    """What is expected of the job if it runs; empty of another, and where Slurm does not say since when it runs."""
+def how_it_runs(story: Sequence[Chapter], job: SubmittedJob | None) -> str:
+    """That the job runs as submitted in spite of its decision, and how long it is expected to go on.
+
+    Empty of a job that does not run, and where Slurm does not say since when it runs.
+    """
     chapter = next((each for each in story if each.decision.id == story[-1].in_force), story[-1])
     if chapter.outcome is not None or job is None or job.state != "RUNNING" or not job.started_s:
         return ""
     if job.submitted_s < int(chapter.decision.submitted_s) or is_another(job, story):
         return ""
-    return remaining_words(chapter, time.time() - job.started_s)
+    in_vain = in_vain_words(chapter, *job.held)
+    expected = remaining_words(chapter, time.time() - job.started_s, as_submitted=in_vain != "")
+    return "; ".join(filter(None, (in_vain, expected)))
 
 
-def remaining_words(chapter: Chapter, elapsed_s: float) -> str:
-    """What is expected of a job that has run for ``elapsed_s``, in the size of this chapter's decision."""
+def remaining_words(chapter: Chapter, elapsed_s: float, *, as_submitted: bool = False) -> str:
+    """What is expected of a job that has run for ``elapsed_s``, in the decided size if it has it."""
     decision = chapter.decision
     if decision.run_time is None:
         return ""
-    resized = decision.allocation is not None and any(each.state == "begun" for each in chapter.applications)
+    begun = any(each.state == "begun" for each in chapter.applications)
+    resized = decision.allocation is not None and begun and not as_submitted
     size = decision.allocation if resized and decision.allocation is not None else decision.request
     slowdown = decision.slowdown.median if resized and decision.slowdown is not None else 1.0
     low, median, high = map(

@@ -83,7 +83,7 @@ def explain(
     """Show what a job asked for and got, why, and what came of it. Users may ask about their own jobs."""
     from rlalloc_cli.explain import print_story, story_as_json
     from rlalloc_cli.explain_shortly import print_shortly
-    from rlalloc_cli.job_now import earlier_words, how_long_on, is_another, job_now
+    from rlalloc_cli.job_now import earlier_words, how_it_runs, is_another, job_now
     from rlalloc_cli.own_jobs import settings_for_me, story_for_me
     from rlalloc_cli.undecided import why_undecided
 
@@ -96,9 +96,9 @@ def explain(
     if json:
         typer.echo(story_as_json(story))
     elif verbose:
-        print_story(story, how_long_on(story, job))
+        print_story(story, how_it_runs(story, job))
     else:
-        print_shortly(story, how_long_on(story, job))
+        print_shortly(story, how_it_runs(story, job))
 
 
 app.command()(report)

@@ -7,7 +7,7 @@ import pytest
 
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.store.job_story import Chapter
-from rlalloc_cli.job_now import how_long_on, is_another, remaining_words
+from rlalloc_cli.job_now import how_it_runs, is_another, remaining_words
 from rlallocd.slurm import SubmittedJob
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 
@@ -52,7 +52,24 @@ def test_it_is_told_of_the_same_job_also_after_a_requeue(user: str, submitted_af
     """Slurm gives a requeued job another submit time."""
     decision = msgspec.structs.replace(DECISION, run_time=KNOWN)
     chapter = Chapter(decision, (), None, decision.id, {}, {})
-    assert bool(how_long_on([chapter], _running(user, submitted_after_s))) == is_told
+    assert bool(how_it_runs([chapter], _running(user, submitted_after_s))) == is_told
+
+
+@pytest.mark.parametrize(("gpus", "in_vain"), [(4, True), (2, False), (3, False)])
+def test_a_size_that_slurmctld_forgot_is_told_while_the_job_runs(
+    gpus: int, monkeypatch: pytest.MonkeyPatch, *, in_vain: bool
+) -> None:
+    """Four GPUs were asked for, and two decided, for which the job is expected to take longer."""
+    monkeypatch.setattr(time, "time", lambda: 2000.5)
+    begun = msgspec.structs.replace(APPLICATION, state="begun")
+    decision = msgspec.structs.replace(DECISION, run_time=KNOWN)
+    chapter = Chapter(decision, (begun,), None, decision.id, {}, {})
+    job = msgspec.structs.replace(_running(DECISION.user, 0), held=(1, 32, gpus, 1024.0))
+    said = how_it_runs([chapter], job)
+    elapsed_s = 2000.5 - job.started_s
+    assert said.startswith("as submitted: slurmctld had forgotten the decided size") == in_vain
+    assert said.endswith(remaining_words(chapter, elapsed_s, as_submitted=in_vain))
+    assert remaining_words(chapter, elapsed_s) != remaining_words(chapter, elapsed_s, as_submitted=True)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -253,6 +254,25 @@ def test_a_requeued_job_that_is_left_alone_gets_its_request_back(ours: Installat
     done = ours.site.run([PROGRAMS / "rlalloc", "off", str(job_id), "--config", str(ours.config_path)])
     assert "it has its request back: 1 node x 2 GPUs" in " ".join(done.split())
     assert REQUEST in _tres(ours, job_id)
+    ours.site.run(["scancel", str(job_id)])
+
+
+def test_a_job_that_runs_as_submitted_in_spite_of_its_decision_is_told(ours: Installation) -> None:
+    """As if slurmctld had been killed and had forgotten the update."""
+    job_id = ours.submit(SCRIPT + "sleep 600\n", *SIZE, "--hold")
+    decision = ours.decision(job_id)
+    wait_until(
+        lambda: (journal := ours.application(decision)) and journal.state == "begun",
+        what="it is resized",
+        timeout_s=60,
+    )
+    request = ("NumCPUs=4", "CPUsPerTask=4", "MinCPUsNode=4", "MinMemoryNode=8192", "TresPerNode=gres:gpu:2")
+    ours.site.run(["scontrol", "update", f"JobId={job_id}", *request])
+    ours.site.run(["scontrol", "release", str(job_id)])
+    explain: list[str | Path] = [PROGRAMS / "rlalloc", "explain", str(job_id), "--config", str(ours.config_path)]
+    told = "as submitted: slurmctld had forgotten"
+    wait_until(lambda: told in " ".join(ours.site.run(explain).split()), what="sacct has it", timeout_s=90)
+    assert told in " ".join(ours.site.run([*explain, "--verbose"]).split())
     ours.site.run(["scancel", str(job_id)])
 
 

@@ -17,7 +17,8 @@ _INTERACTIVE: Final = ("srun", "salloc")
 class SubmittedJob(msgspec.Struct, frozen=True):
     """A job of the queue or the past. Times in seconds since the epoch, 0 where there is none.
 
-    ``is_complete`` False: slurmdbd has heard of the job, and not yet what it asks for.
+    ``is_complete`` False: slurmdbd has heard of the job, and not yet what it asks for. ``held`` are the nodes, CPUs,
+    GPUs and MiB that it was given.
     """
 
     job_id: int
@@ -32,6 +33,7 @@ class SubmittedJob(msgspec.Struct, frozen=True):
     admin_comment: str
     comment: str
     is_complete: bool = True
+    held: tuple[int, int, int, float] = (0, 0, 0, 0.0)
 
 
 def submitted_job(commands: Commands, job_id: int) -> SubmittedJob | None:
@@ -48,6 +50,7 @@ def submitted_job(commands: Commands, job_id: int) -> SubmittedJob | None:
     if not rows:
         return None
     user, account, partition, state, submit, start, tres, allocated, line, admin_comment, comment = rows[-1]
+    held = parse_tres(allocated)
     return SubmittedJob(
         job_id=job_id,
         user=user,
@@ -61,6 +64,7 @@ def submitted_job(commands: Commands, job_id: int) -> SubmittedJob | None:
         admin_comment=admin_comment,
         comment=comment,
         is_complete=bool(tres),
+        held=(int(held.get("node", 0)), int(held.get("cpu", 0)), gpus_of(held), held.get("mem", 0.0)),
     )
 
 
