@@ -226,6 +226,7 @@ def test_an_upgrade_restarts_what_ran_and_says_so(site: Container, jobs: tuple[i
     said = follow(site, steps("upgrade.md", "Upgrade", "apt-get"), NEXT_PACKAGES)
     restarted(said, site)
     assert "touched /etc/slurm/job_submit.lua" in said
+    assert '"On upgrade" in /usr/share/doc/rlalloc/CHANGELOG.md' in said
     assert version(site) == built_packages.NEXT != this
     assert site.run("tail", "-n1", "/etc/rlalloc/rlalloc.yaml").stdout == "# ours\n"
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)

@@ -97,6 +97,7 @@ def test_an_upgrade_restarts_what_ran_and_says_so(machine: Container) -> None:
         assert machine.run("systemctl", "is-active", unit).stdout == "active\n"
         assert machine.run("systemctl", "is-enabled", unit).stdout == "enabled\n"
     assert "touched /etc/slurm/job_submit.lua" in said
+    assert '"On upgrade" in /usr/share/doc/rlalloc/CHANGELOG.md' in said
     assert machine.run("rlalloc", "--version").stdout.split()[1] == built_packages.NEXT
     assert machine.run("tail", "-n1", "/etc/rlalloc/rlalloc.yaml").stdout == "# ours\n"
     modes = ("stat", "-c", "%a %U %G", "/etc/rlalloc", "/etc/rlalloc/rlalloc.yaml")
