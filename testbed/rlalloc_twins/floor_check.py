@@ -1,5 +1,6 @@
 """What ``make floor`` states: what completes without rlalloc completes with it, in the documented environment."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -14,6 +15,8 @@ from rlalloc_twins.twin_plan import Plan, Submission
 from rlalloc_twins.twin_record import SiteRecord, TwinJob
 
 _JOURNAL_ENDS: Final = frozenset({"begun", "left", "restored", "gone"})
+_DEFERRED: Final = re.compile(r"rlalloc:v=1;.*\bbegin=[1-9]")
+"""In the tag of a job that rlalloc.lua made wait for a decision."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -42,14 +45,18 @@ def compare(plan: Plan, off: SiteRecord, on: SiteRecord) -> Floor:
     for job in on.jobs:
         of_plan, twin = planned.get(job.key), twins.get(job.key)
         counts["jobs"] += 1
-        if twin is None or job.key in apart:
+        if twin is None or (job.key in apart and not (twin.refused or job.refused)):
             counts["an event found them in different states"] += 1
-            continue
+            waits = of_plan is not None and _waits_for_another_end(of_plan, twins, jobs)
+            texts = iter(()) if waits else _problems_apart(of_plan, twin, job, counts)
+        else:
+            texts = _problems(of_plan, twin, job, _outer(job.key, twins, jobs), counts)
         form = of_plan.form if of_plan else "inside a job"
-        outer = _outer(job.key, twins, jobs)
-        problems += [Problem(job.key, form, text) for text in _problems(of_plan, twin, job, outer, counts)]
-    cancelled = {key for key, job in planned.items() if any(event.doing == "cancel" for event in job.events)}
-    missing = twins.keys() - jobs.keys() - apart - {f"{key}-inner" for key in cancelled}
+        problems += [Problem(job.key, form, text) for text in texts]
+    ended = {
+        key for key, job in planned.items() if _is_cancelled(job) or (key in apart and not _completed(jobs[key]))
+    }
+    missing = twins.keys() - jobs.keys() - {f"{key}-inner" for key in ended}
     problems += [Problem(key, "inside a job", "it was not submitted with rlalloc") for key in sorted(missing)]
     return Floor(counts=dict(counts), problems=tuple(problems))
 
@@ -64,6 +71,54 @@ def _apart(
         if depends or not are_comparable(job, off[key], on[key]):
             found |= {key, f"{key}-inner"}
     return frozenset(found)
+
+
+def _problems_apart(
+    planned: Submission | None, twin: TwinJob | None, job: TwinJob, counts: Counter[str]
+) -> Iterator[str]:
+    """Say what is wrong with a job that is not compared, whatever state its user's events met it in.
+
+    It may not wait for ever, nor end otherwise than its script does, if its twin does not. If its user cancelled it
+    on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed does not wait
+    because of rlalloc.
+    """
+    if job.stuck:
+        if twin is not None and twin.stuck:
+            return
+        if _is_left_alone(job):
+            counts["never started, and rlalloc had left it alone"] += 1
+        else:
+            yield f"it waited for {job.stuck} when nothing else went on"
+        return
+    ends = {"COMPLETED", "FAILED"} if planned is not None and planned.exit_status else {"COMPLETED"}
+    for name, after in job.tasks.items():
+        before = twin.tasks.get(name) if twin is not None else None
+        without = before.state if before is not None else "no such task"
+        ended_by_user = before is None or "CANCELLED" in (after.state, without)
+        by_user = planned is not None and _is_cancelled(planned) and ended_by_user
+        if after.state not in (*ends, without) and not by_user:
+            yield f"it ended {after.state} {after.exit_code}, without rlalloc {without}"
+
+
+def _is_left_alone(job: TwinJob) -> bool:
+    deferred = any(_DEFERRED.search(record.get("AdminComment", "")) for record in job.records)
+    return not deferred and not any(each.updates for each in job.decisions)
+
+
+def _waits_for_another_end(planned: Submission, off: Mapping[str, TwinJob], on: Mapping[str, TwinJob]) -> bool:
+    """Whether it waits for ever for a job that ended otherwise than its twin: that is said of the other job."""
+    if planned.after is None or not on[planned.key].stuck.startswith("Dependency"):
+        return False
+    ends = [{task.state for task in jobs[planned.after[0]].tasks.values()} for jobs in (off, on)]
+    return ends[0] != ends[1]
+
+
+def _is_cancelled(planned: Submission) -> bool:
+    return any(event.doing == "cancel" for event in planned.events)
+
+
+def _completed(job: TwinJob) -> bool:
+    return {task.state for task in job.tasks.values()} == {"COMPLETED"}
 
 
 def _outer(key: str, off: Mapping[str, TwinJob], on: Mapping[str, TwinJob]) -> Outer | None:

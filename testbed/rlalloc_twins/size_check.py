@@ -17,6 +17,8 @@ _LEFT_TO_SLURM: Final = re.compile(
     r"--(gpus|ntasks-per-gpu|gpus-per-task|gpus-per-socket|exclusive|mem=0|mincpus)|-n\d|-N\d-\d"
 )
 """Options of which ``is_left_to_slurm`` is true."""
+_CPUS: Final = frozenset({"MinCPUsNode", "CPUsPerTask", "NumNodes"})
+"""Fields of which a job's CPUs follow: with NumNodes, Slurm multiplies all of its CPUs."""
 
 
 def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Iterator[str]:
@@ -34,7 +36,7 @@ def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, co
         if ended.started_s is None or not ended.tres:
             continue
         if last is not None:
-            yield from _unlike(ended, last.intended, ignored=bool(by_user - {"TimeLimit"}))
+            yield from _unlike(ended, last.intended, by_user)
             if "TimeLimit" not in by_user and int(ended.limit_min) != last.intended.time_limit_s // 60:
                 yield f"its limit is {ended.limit_min} min, decided were {last.intended.time_limit_s // 60}"
         elif (before := twin.tasks.get(name)) is not None and not _began_before_restoring(name, ended, job):
@@ -53,7 +55,7 @@ def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Ite
 def _began_before_restoring(name: str, ended: Ended, job: TwinJob) -> bool:
     """Whether this task of an array started in a decided size, before the waiting tasks got their request back."""
     updates = [update for each in job.decisions for update in each.updates if update.state == "restored"]
-    return name != "" and any(not list(_unlike(ended, update.intended, ignored=False)) for update in updates)
+    return name != "" and any(not list(_unlike(ended, update.intended, frozenset())) for update in updates)
 
 
 def last_begun(job: TwinJob) -> Update | None:
@@ -108,11 +110,23 @@ def _is_shortened(planned: Submission | None) -> bool:
     return planned is not None and planned.form == "--time-min"
 
 
-def _unlike(ended: Ended, size: Allocation, *, ignored: bool) -> Iterator[str]:
+def _unlike(ended: Ended, size: Allocation, by_user: frozenset[str]) -> Iterator[str]:
+    """Compare what a job was given with its decided size, except for what its user has set since.
+
+    The decided size is one per node: an update of rlalloc leaves no CPUs or memory per GPU, and no memory per CPU.
+    So with other nodes, the job has another total of each, and nothing else follows from another field.
+    """
     tres = ended.tres
-    found = int(tres.get("node", 0)), int(tres.get("cpu", 0)), gpus_of(tres)
-    memory = abs(tres.get("mem", 0.0) - size.mem_mib) <= _MEMORY_TOLERANCE * size.mem_mib + 1
-    if not ignored and (found != (size.nodes, size.cpus, size.gpus) or not memory):
+    nodes, cpus, gpus = int(tres.get("node", 0)), int(tres.get("cpu", 0)), gpus_of(tres)
+    mem_mib = nodes * size.mem_mib_per_node
+    as_decided = (
+        "NumNodes" in by_user or nodes == size.nodes,
+        bool(by_user & _CPUS) or cpus == nodes * size.cpus_per_node,
+        "TresPerNode" in by_user or gpus == nodes * size.gpus_per_node,
+        "MinMemoryNode" in by_user or abs(tres.get("mem", 0.0) - mem_mib) <= _MEMORY_TOLERANCE * mem_mib + 1,
+    )
+    if not all(as_decided):
+        found = nodes, cpus, gpus
         yield f"it was given nodes, CPUs, GPUs {found} and {tres.get('mem')} MiB instead of {size.describe()}"
 
 

@@ -69,6 +69,37 @@ def test_all_memory_of_another_node_is_right_however_it_was_asked_for() -> None:
     assert not [text for text in texts(floor(job, other, plan)) if "it was given" in text]
 
 
+@pytest.mark.parametrize(
+    ("word", "given", "problems"),
+    [
+        ("MinMemoryNode=3000", {"mem_mib_per_node": 3000}, 0),
+        ("MinMemoryNode=3000", {"mem_mib_per_node": 3000, "gpus_per_node": 1}, 1),
+        ("MinMemoryNode=3000", {"mem_mib_per_node": 3000, "cpus_per_task": 1}, 1),
+        ("MinCPUsNode=6", {"cpus_per_task": 6}, 0),
+        ("CPUsPerTask=1", {"cpus_per_task": 1}, 0),
+        ("CPUsPerTask=1", {"cpus_per_task": 1, "mem_mib_per_node": 8000}, 1),
+        ("TresPerNode=gres:gpu:1", {"gpus_per_node": 1}, 0),
+        ("TresPerNode=gres:gpu:1", {"gpus_per_node": 1, "cpus_per_task": 1}, 1),
+        ("NumNodes=2", {"nodes": 2}, 0),
+        ("NumNodes=2", {"nodes": 2, "cpus_per_task": 4}, 0),
+        ("NumNodes=2", {"nodes": 2, "gpus_per_node": 1}, 1),
+        ("NumNodes=2", {"nodes": 2, "mem_mib_per_node": 2000}, 1),
+        ("Nice=10", {"gpus_per_node": 1}, 1),
+    ],
+)
+def test_only_what_a_user_has_set_may_differ_from_what_was_decided(
+    word: str, given: dict[str, int], problems: int
+) -> None:
+    other = ended(msgspec.structs.replace(SMALLER, **given))
+    happened = {0: Happened(("PENDING Resources",), 0, "", 20.0)}
+    found = floor(
+        job_with(tasks={"": other}, events=happened, runs={}),
+        job_without(events=happened, runs={}),
+        planned(UserEvent("update", 5.0, (word,))),
+    )
+    assert len([text for text in texts(found) if "instead of" in text]) == problems
+
+
 def test_a_size_other_than_decided_is_told() -> None:
     assert "instead of" in texts(floor(job_with(tasks={"": ended(LARGER)})))[0]
     outside = msgspec.structs.replace(job_with().decisions[0], allocation=msgspec.structs.replace(LARGER, nodes=2))
@@ -215,12 +246,78 @@ def test_a_run_that_was_ended_before_it_wrote_its_environment_is_not_compared() 
     assert texts(floor(never, without)) == ["its run 0.0 wrote no environment"]
 
 
+RUNNING = Happened(("RUNNING None",), 1, "Job is no longer pending execution", 12.5)
+
+
+def planned(*events: UserEvent, exit_status: int = 0) -> Plan:
+    submission = msgspec.structs.replace(SUBMISSION, events=events, exit_status=exit_status)
+    return msgspec.structs.replace(PLAN, submissions=(submission,))
+
+
 def test_a_job_that_a_user_met_in_another_state_is_not_compared() -> None:
-    running = msgspec.structs.replace(PENDING, states=("RUNNING None",), status=1)
-    without = after_update("3000M", running, job_without())
-    found = floor(after_update("3000M", PENDING, job_with(tasks={"": ended(SMALLER, "FAILED")})), without, CHANGED)
+    without = after_update("3000M", RUNNING, job_without())
+    found = floor(after_update("3000M", PENDING, job_with(tasks={"": ended(LARGER)})), without, CHANGED)
     assert texts(found) == []
     assert found.counts == {"jobs": 1, "an event found them in different states": 1}
+
+
+@pytest.mark.parametrize("state", ["FAILED", "OUT_OF_MEMORY", "TIMEOUT", "NODE_FAIL", "CANCELLED"])
+def test_a_bad_end_that_the_twin_has_not_is_told_whatever_state_the_user_met_the_job_in(state: str) -> None:
+    without = after_update("3000M", RUNNING, job_without())
+    bad = after_update("3000M", PENDING, job_with(tasks={"": ended(SMALLER, state)}))
+    (problem,) = texts(floor(bad, without, CHANGED))
+    assert problem.startswith(f"it ended {state} ")
+    assert problem.endswith(", without rlalloc COMPLETED")
+    same = msgspec.structs.replace(without, tasks={"": ended(REQUEST, state)})
+    assert texts(floor(bad, same, CHANGED)) == []
+
+
+def test_a_users_cancel_explains_the_end_of_a_job_and_a_script_that_fails_its_own() -> None:
+    waiting, running = (Happened((state,), 0, "", 12.5) for state in ("PENDING Priority", "RUNNING None"))
+    cancel = UserEvent("cancel", 0.0)
+    cancelled = job_with(tasks={"": ended(SMALLER, "CANCELLED")}, events={0: waiting})
+    without = job_without(events={0: Happened(("GONE",), 0, "", 12.5)})
+    assert texts(floor(cancelled, without, planned(cancel))) == []
+    killed = job_with(tasks={"": ended(SMALLER, "OUT_OF_MEMORY")}, events={0: running})
+    assert "it ended OUT_OF_MEMORY" in texts(floor(killed, without, planned(cancel)))[0]
+    for task in ("", "_[1-4%2]"):
+        twin = job_without(tasks={task: ended(REQUEST, "CANCELLED")}, events={0: waiting})
+        assert texts(floor(killed, twin, planned(cancel))) == []
+    failed = job_with(tasks={"": ended(SMALLER, "FAILED")}, events={0: RUNNING})
+    stuck = job_without(tasks={"": ended(REQUEST, "CANCELLED")}, stuck="BadConstraints", events={0: PENDING})
+    hold = UserEvent("hold", 0.0)
+    assert texts(floor(failed, stuck, planned(hold, exit_status=1))) == []
+    assert texts(floor(failed, stuck, planned(hold))) == ["it ended FAILED 1:0, without rlalloc CANCELLED"]
+
+
+def test_a_job_that_only_rlalloc_refuses_is_told_though_its_user_could_not_change_it() -> None:
+    refused = job_with(job_id=None, refused="sbatch: error", tasks={}, runs={}, decisions=())
+    assert texts(floor(refused, after_update("3000M", PENDING, job_without()), CHANGED)) == [
+        "sbatch said 'sbatch: error', without rlalloc ''"
+    ]
+
+
+def test_a_job_that_is_not_compared_submits_the_job_inside_if_it_completes() -> None:
+    off = record("off", after_update("3000M", RUNNING, job_without()), job_without(key="j1-inner"))
+    met = after_update("3000M", PENDING, job_with())
+    assert texts(compare(CHANGED, off, record("random", met))) == ["it was not submitted with rlalloc"]
+    stuck = msgspec.structs.replace(met, tasks={}, stuck="Resources", decisions=(), records=LEFT_ALONE)
+    assert texts(compare(CHANGED, off, record("random", stuck))) == []
+    bad = job_with(key="j1-inner", tasks={"": ended(SMALLER, "OUT_OF_MEMORY")})
+    assert "it ended OUT_OF_MEMORY" in texts(compare(CHANGED, off, record("random", met, bad)))[0]
+    lone = compare(CHANGED, record("off", off.jobs[0]), record("random", met, bad))
+    assert texts(lone) == ["it ended OUT_OF_MEMORY 0:0, without rlalloc no such task"]
+
+
+@pytest.mark.parametrize(("end", "problems"), [("COMPLETED", 1), ("CANCELLED", 0)])
+def test_what_waits_for_a_job_that_its_user_ended_on_one_site_only_is_not_told(end: str, problems: int) -> None:
+    later = msgspec.structs.replace(SUBMISSION, key="j2", after=("j1", "afterok"))
+    plan = planned(UserEvent("cancel", 0.0))
+    plan = msgspec.structs.replace(plan, submissions=(*plan.submissions, later))
+    off = record("off", job_without(events={0: Happened(("GONE",), 0, "", 20.0)}), job_without(key="j2"))
+    first = job_with(events={0: Happened(("RUNNING None",), 0, "", 16.0)}, tasks={"": ended(SMALLER, end)})
+    waits = job_with(key="j2", tasks={}, stuck="DependencyNeverSatisfied")
+    assert len(texts(compare(plan, off, record("random", first, waits)))) == problems
 
 
 @pytest.mark.parametrize(("started_s", "problems"), [(12.0, []), (13.5, ["MinMemoryNode"])])
@@ -238,11 +335,12 @@ def test_an_event_that_met_other_tasks_of_an_array_is_not_compared() -> None:
     other = Happened(
         ("PENDING Resources", "RUNNING None"), 1, "21_1: No error\n21_2-4: Job is pending execution", 14.0
     )
-    job = job_with(tasks={"_1": ended(SMALLER, "FAILED")}, runs={})
+    job = job_with(tasks={"_1": ended(LARGER)}, runs={})
     without = job_without(tasks={"_1": ended(REQUEST)}, runs={}, events={0: met})
     assert texts(floor(msgspec.structs.replace(job, events={0: other}), without, CHANGED)) == []
     same = msgspec.structs.replace(met, said=first.format(21))
-    assert "it ended FAILED" in texts(floor(msgspec.structs.replace(job, events={0: same}), without, CHANGED))[0]
+    compared = texts(floor(msgspec.structs.replace(job, events={0: same}), without, CHANGED))
+    assert any("it was given" in text for text in compared)
 
 
 def test_an_update_of_those_tasks_of_an_array_that_still_wait_wins() -> None:
@@ -385,11 +483,22 @@ def test_cpus_that_slurm_adds_with_a_refused_update_are_not_compared_where_the_r
     assert "it was given" in texts(floor(untouched, without, MORE_NODES))[0]
 
 
-def test_a_job_that_had_started_when_the_same_update_came_is_not_compared() -> None:
+LEFT_ALONE = ({"AdminComment": "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=7;skip=hint"},)
+
+
+def test_a_job_that_waits_for_ever_only_with_rlalloc_is_told_unless_rlalloc_left_it_alone() -> None:
+    """Its twin had started when the same update came."""
     running = Happened(("PENDING None",), 1, "Requested operation not supported on this system for job 11", 4.0)
     without = job_without(events={0: running})
     stuck = job_with(REQUEST, events={0: DOUBLED}, decisions=(), tasks={}, stuck="Reservation")
-    assert texts(floor(stuck, without, MORE_NODES)) == []
+    assert texts(floor(stuck, without, MORE_NODES)) == ["it waited for Reservation when nothing else went on"]
+    left_alone = floor(msgspec.structs.replace(stuck, records=LEFT_ALONE), without, MORE_NODES)
+    assert texts(left_alone) == []
+    assert left_alone.counts["never started, and rlalloc had left it alone"] == 1
+    changed = msgspec.structs.replace(stuck, records=LEFT_ALONE, decisions=job_with().decisions)
+    assert texts(floor(changed, without, MORE_NODES)) != []
+    both = msgspec.structs.replace(without, tasks={}, stuck="BadConstraints")
+    assert texts(floor(stuck, both, MORE_NODES)) == []
     assert "it waited for Reservation" in texts(floor(stuck, job_without(events={0: DOUBLED}), MORE_NODES))[0]
 
 
