@@ -83,7 +83,10 @@ local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
 local LEAST_PART = 4 -- characters of a text that are searched for at once
 local MOST_FALSE = 4 -- places that only look like a text
-local PARTS_OF_NAMES = {counts = {"gpu", "parallel", "world", "replica"}, others = {"mem", "batch", "block", "worker"}}
+local PARTS_OF_NAMES = {
+   counts = {"gpu", "parallel", "world", "replica"},
+   others = {"mem", "batch", "block", "worker"},
+}
 local CLEAN = "^[%w_$./=,:{}()*-]*$" -- a value; what is frequent comes first: a set is gone through
 local UNCLEAN = "[^%w_$./=,:{}()*-]"
 local MOST_BYTES = {
@@ -884,8 +887,9 @@ end
 
 --- The name of the word for a name that no table has, if it may be that of a count: states.actor-num-gpus; else nil.
 local function name_of_count(name)
-   local lowered, counts = lower(name), false
-   for number = 1, #PARTS_OF_NAMES.counts do
+   local lowered = lower(name)
+   local counts = sub(lowered, -6) == "degree"
+   for number = 1, counts and 0 or #PARTS_OF_NAMES.counts do
       if find(lowered, PARTS_OF_NAMES.counts[number], 1, true) then
          counts = true
          break
@@ -933,7 +937,7 @@ local function add_options(code, options, found)
                and (between == 61 or between == 32)
             then
                numbers = numbers + 1
-               if find(name, "[gGpPwWrR][pPaAoOeE][uUrRpP]") then
+               if find(name, "[dDgGpPrRwW][aAeEoOpP][gGpPrRuU]") then
                   local counted = name_of_count(name)
                   if not spend(found, EFFORT_OF_NAME) or (counted and not add(found, counted, value_at(code, at + 1))) then
                      return false
@@ -983,7 +987,7 @@ local function add_settings(code, backwards, separator, settings, found, places,
             local begins = first and ((first >= 48 and first <= 57) or (first == DOLLAR and second ~= 40 and second))
             if begins and byte(name, -1) ~= DASH then
                numbers = numbers + 1
-               known = find(name, "[uUrRpP][pPaAoOeE][gGpPwWrR]")
+               known = find(name, "[gGpPrRuU][aAeEoOpP][dDgGpPrRwW]")
                if known then
                   if not spend(found, EFFORT_OF_NAME) then
                      return false

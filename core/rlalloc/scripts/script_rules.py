@@ -28,7 +28,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--num-gpus-per-node --n-gpus-per-node n_gpus_per_node --gpus --ngpus --gpus-per-node --gres"),
         "srun -G",
         *_words("--devices devices --num-devices --tensor-parallel-size tensor_parallel_size -tp --tp"),
-        *_words("--num-shard --nproc --world-size WORLD_SIZE"),
+        *_words("tp --num-shard --nproc --world-size WORLD_SIZE"),
         *_words("CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
     )
     ranks: tuple[str, ...] = (
@@ -38,7 +38,8 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size --fsdp-size"),
         *_words("fsdp_size dp_shard dp_size --tp-size tp_size pp_size"),
         *_words("--zero-hpz-partition-size zero_hpz_partition_size mics_shard_size"),
-        *_words("--dp-degree dp_degree --fsdp-degree fsdp_degree"),
+        *_words("--dp-degree dp_degree --fsdp-degree fsdp_degree --pp pp --dp dp --hsdp-size hsdp_size"),
+        *_words("--hsdp-degree hsdp_degree --ddp-size ddp_size --ddp-degree ddp_degree"),
     )
     slurm_tasks: tuple[str, ...] = (
         "--ntasks",
@@ -95,17 +96,22 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--parallelism-config-tp-size --parallelism-config-cp-size --model-parallel-size --mp-size"),
         *_words("--tp-degree --pp-degree --tensor-parallel"),
         *_words("--pipeline-parallel --pipe-parallel-size --ds-sequence-parallel-size --ulysses-degree"),
-        *_words("--ring-attn-size --sp"),
+        *_words("--ring-attn-size --sp tp_degree pp_degree cp --cp-degree cp_degree sp --sp-degree sp_degree"),
+        *_words("--mp mp mp_size --mp-degree mp_degree --ring ring --ring-size ring_size --ring-degree"),
+        *_words("ring_degree --ulysses ulysses --ulysses-size ulysses_size ulysses_degree --ulysses-sp ulysses_sp"),
     )
     experts: tuple[str, ...] = (
         *_words("--expert-model-parallel-size expert_model_parallel_size --expert-parallel-size"),
-        *_words("--expert-parallel-degree --moe-expert-parallel-size --ep-size ep_size --ep"),
+        *_words("--expert-parallel-degree --moe-expert-parallel-size --ep-size ep_size --ep ep"),
+        *_words("--ep-degree ep_degree"),
     )
     shards: tuple[str, ...] = (
         *_words("--fsdp --use-fsdp --enable-fsdp --use-torch-fsdp2 --use-megatron-fsdp --sharding-strategy"),
         *_words("--fsdp-sharding-strategy --data-parallel-sharding-strategy --strategy strategy --deepspeed"),
         *_words("--deepspeed-config --zero-stage zero_optimization --use-distributed-optimizer"),
-        *_words("--data-parallel-shard-degree --sharding-group-size"),
+        *_words("--data-parallel-shard-degree --sharding-group-size fsdp --fsdp-size fsdp_size --fsdp-degree"),
+        *_words("fsdp_degree --hsdp hsdp --hsdp-size hsdp_size --hsdp-degree hsdp_degree --dp-shard dp_shard"),
+        *_words("--parallelism-config-dp-shard-size"),
     )
     resumes: tuple[str, ...] = (
         *_words("--load --load-path --load-dir --load-checkpoint --resume --resume-from-checkpoint --auto-resume"),

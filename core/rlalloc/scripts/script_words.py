@@ -60,8 +60,9 @@ _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._/$:{}()*-]")
 STATES: Final = "states."
 """``states.vllm-tensor-parallel-size=4``: a name that no table has, which may be that of a count."""
 _PARTS_OF_COUNTS: Final = ("gpu", "parallel", "world", "replica")
+_ENDS_COUNT: Final = "degree"
 _PARTS_OF_OTHERS: Final = ("mem", "batch", "block", "worker")
-_BEGINS_PART: Final = re.compile(r"[gpwr][paoe][urp]")
+_BEGINS_PART: Final = re.compile(r"[dgprw][aeop][gpru]")
 """What the parts of counts begin with, for which the plugin searches first."""
 _BEGINS_COUNT: Final = re.compile(r"[0-9]|\$[^(]")
 
@@ -225,7 +226,8 @@ def _may_count(name: str, effort: Effort) -> bool:
     if _BEGINS_PART.search(lowered) is None:
         return False
     effort.spend(_EFFORT_OF_NAME)
-    return any(part in lowered for part in _PARTS_OF_COUNTS) and not any(part in lowered for part in _PARTS_OF_OTHERS)
+    counts = lowered.endswith(_ENDS_COUNT) or any(part in lowered for part in _PARTS_OF_COUNTS)
+    return counts and not any(part in lowered for part in _PARTS_OF_OTHERS)
 
 
 def _states(name: str) -> str:
