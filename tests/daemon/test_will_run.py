@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rlallocd.slurm import JobRecord, SlurmUnavailable
+from rlallocd.slurm import JobRecord, NodeNeeds, SlurmUnavailable
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.will_run import WillRun
 from tests.daemon.test_request_sizes_and_tags import JOB
@@ -46,6 +46,14 @@ def test_jobs_that_ask_alike_share_an_answer_for_a_while() -> None:
     now_s = 61.0
     assert set(will_run.never(jobs(1))) == {1}
     assert slurm.asked[2:] == [[1], [1]]
+
+
+def test_a_job_that_asks_more_of_its_nodes_has_an_answer_of_its_own() -> None:
+    """Once, the word on the one with --contiguous was taken for the one without."""
+    slurm = Answers({1: NEVER})
+    contiguous = jobs(1, needs=NodeNeeds(contiguous=True)) + jobs(2)
+    assert set(WillRun(slurm, all_reported, clock=lambda: 0.0).never(contiguous)) == {1}
+    assert slurm.asked[0] == [1, 2]
 
 
 def test_a_slurmctld_that_has_just_started_is_asked_again() -> None:

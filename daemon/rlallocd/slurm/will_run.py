@@ -20,7 +20,7 @@ from typing import Final
 from rlallocd.slurm.pace import BackOff
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmUnavailable
-from rlallocd.slurm.slurm_records import JobRecord, RequestFields
+from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, RequestFields
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _MOST: Final = 40
 _HOLDS_FOR_S: Final = 60.0
 _LONGEST_SILENCE_S: Final = 600.0
 
-_Likeness = tuple[str, str, str, str, str, str, bool, int, RequestFields]
+_Likeness = tuple[str, str, str, str, str, str, bool, int, NodeNeeds, RequestFields]
 
 
 class WillRun:
@@ -106,5 +106,6 @@ def _likeness(job: JobRecord) -> _Likeness:
         *(job.partition, job.gpu_type, job.features, job.excluded_nodes, job.required_nodes, job.reservation),
         job.is_exclusive,
         job.time_limit_s,
+        job.needs,
         job.fields,
     )
