@@ -165,6 +165,10 @@ def test_without_consent_the_count_stays(words: tuple[str, ...]) -> None:
         ("NVIDIA-VISIBLE-DEVICES=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "names one of its GPUs"),
         ("NVIDIA-VISIBLE-DEVICES=GPU-aa,GPU-bb", "names one of its GPUs"),
         ("NVIDIA-VISIBLE-DEVICES=MIG-aa", "names one of its GPUs"),
+        ("NVIDIA-VISIBLE-DEVICES=0:0,0:1", "names one of its GPUs"),  # MIG instances
+        ("NVIDIA-VISIBLE-DEVICES=1:0", "names one of its GPUs"),
+        ("NVIDIA-VISIBLE-DEVICES=0,1:0", "names one of its GPUs"),
+        ("ZE-AFFINITY-MASK=0.0,0.1", "names one of its GPUs"),
         ("file=eval.sh", "runs another script"),
         ("arguments", "passes on its arguments"),
         ("rampup-batch-size=16", "right for one GPU count only"),

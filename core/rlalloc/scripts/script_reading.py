@@ -24,8 +24,8 @@ _OF_A_LAUNCHER: Final = re.compile(
 _A_FILE: Final = re.compile(r"\$|\.(?:json|ya?ml)$")
 _MORE_THAN_ONE: Final = re.compile(r"[2-9]|[1-9][0-9]{1,3}|[0-9]{1,4}(?:,[0-9]{1,4})+")
 """A count of a name that no table has; larger numbers are sizes of something else."""
-_SOME_GPUS: Final = re.compile(r"[1-9][0-9]*|[0-9.]+(?:,[0-9.]+)+|(?:GPU|MIG)-.+")
-"""The number of one GPU other than the first, several numbers, or UUIDs."""
+_SOME_GPUS: Final = re.compile(r"[1-9][0-9]*|[0-9]+:[0-9]+|[0-9.:]+(?:,[0-9.:]+)+|(?:GPU|MIG)-.+")
+"""The number of one GPU other than the first, a MIG instance by its numbers, several of these, or UUIDs."""
 _OF_EACH_PROCESS: Final = re.compile(r"LOCAL|RANK|PROCID")
 _ELASTIC: Final = re.compile(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})")
 _IN_ALL: Final = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_GPUS", "$RLALLOC_GPUS")
