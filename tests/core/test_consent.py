@@ -94,7 +94,17 @@ def test_values(value: str, kind: str) -> None:
     [
         ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST___wc_-l)", "follows"),
         ("$(/usr/bin/scontrol_show_hostname___wc_-l)", "follows"),
-        ("$(scontrol_show_hostnames___grep_-c_gpu)", "follows"),
+        ("$(_scontrol_show_hostnames__${SLURM_NODELIST}____sort_-u___wc_-w_)", "follows"),
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST_2_/dev/null___uniq___wc_--lines)", "follows"),
+        ("$(scontrol_show_hostnames_$PREFERRED___wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST_HET_GROUP_1___wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames_${SLURM_JOB_NODELIST__,*}___wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames_${SLURM_JOB_NODELIST:-$OTHER}___wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST___grep_gpu___wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST___awk__/gpu/____wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST___uniq_-d___wc_-l)", "unknown"),
+        ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST_", "unknown"),  # quotes inside of quotes
+        ("$(scontrol_show_hostnames___grep_-c_gpu)", "unknown"),
         ("$(scontrol_show_hostnames_$SLURM_JOB_NODELIST___grep_-v_$MASTER___wc_-l)", "unknown"),
         ("$(scontrol_show_hostnames___grep_-cv_$MASTER)", "unknown"),
         ("$(scontrol_show_hostnames___egrep_-c_$MASTER_-v)", "unknown"),
@@ -104,7 +114,7 @@ def test_values(value: str, kind: str) -> None:
     ],
 )
 def test_counts_of_nodes(value: str, kind: str) -> None:
-    """Of scontrol, the list of the job's nodes as a whole; once, any of its output counted."""
+    """Of scontrol, the list of the job's nodes as a whole; once, most parts of it counted, and any other list."""
     assert kind_of(value, RULES.follows_nodes) == kind
 
 

@@ -24,6 +24,11 @@ _AROUND: Final = re.compile(r"[_*:{}]*(?:[A-Za-z][A-Za-z0-9_.-]*:)*[_*:{}]*")
 _CUTS_A_LIST: Final = re.compile(
     r"[0-9]|\b(?:head|tail|sed|cut|shuf|min|bc|dc|expr|seq)\b|grep\b.* -(?:[A-Za-z]*v|-invert)"
 )
+_ALL_NODES: Final = re.compile(
+    r"\$\(_*(?:[A-Za-z0-9_./-]*/)?scontrol_+show_+hostnames?(?:_+\$\{?SLURM_(?:JOB_)?NODELIST\}?)?(?:_+2_/dev/null)?"
+    r"(?:_+(?:sort|sort_+-u|uniq))*_+wc_+(?:-[lw]|--lines|--words)_*\)"
+)
+"""The one command with scontrol that counts all nodes of the job; blanks, quotes and ``|`` are ``_``."""
 _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Mult: operator.mul,
     ast.Sub: operator.sub,
@@ -62,7 +67,12 @@ def kind_of(value: str, follows: Collection[str], beside: Collection[str] = ()) 
 
 
 def _cuts_a_list(command: str) -> bool:
-    """Whether a command may pick some of what it lists: by a number, or by a program for that."""
+    """Whether a command may pick some of what it lists: by a number, or by a program for that.
+
+    scontrol lists anything; only the whole list of the job's nodes counts.
+    """
+    if "scontrol" in command:
+        return _ALL_NODES.fullmatch(command) is None
     plain = re.sub(r"python[0-9.]+|2_/dev/null", "", command)
     return _CUTS_A_LIST.search(re.sub(r"[_$]", " ", plain)) is not None
 
