@@ -137,7 +137,7 @@ for character in gmatch("\t\n\v\f\r ;|&\"'`()", ".") do
    ENDS_VALUE[byte(character)] = true
 end
 local MAY_STAND_BETWEEN = {[9] = true, [32] = true, [34] = true, [39] = true} -- a name and its = or :
-local IS_OF_NAME = {[DOLLAR] = true, [123] = true} -- and what stands in a name
+local IS_OF_NAME = {[35] = true, [DOLLAR] = true, [123] = true} -- and what stands in a name
 for character in gmatch("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", ".") do
    IS_OF_NAME[byte(character)] = true
 end
@@ -696,7 +696,8 @@ local function without_last(text, set)
    return sub(text, 1, last)
 end
 
---- The value in quotes or in $(…) that begins here; nil where there is neither, _ where its end is too far.
+--- The value in quotes or in $(…), or the array of the words of one text, that begins here; nil where there is none of
+-- these, _ where its end is too far.
 local function enclosed_value(part)
    local first, last = byte(part, 1), nil
    if first == 34 or first == 39 then -- " '
@@ -711,6 +712,10 @@ local function enclosed_value(part)
    elseif find(part, "^%$%(") then
       last = find(part, ")", 1, true)
       return last and sub(part, 1, last) or "_"
+   elseif first == 40 then -- (
+      local words = match(part, "^%([ \t]*(%$%([^()\n]*%))[ \t]*%)")
+         or match(part, "^%([ \t]*(%${?[a-zA-Z_][a-z_A-Z0-9]*}?)[ \t]*%)")
+      return words and "(" .. words .. ")"
    end
 end
 
@@ -846,9 +851,17 @@ local function followed(code, value, name, variables)
    return value
 end
 
---- What the script assigns, in the place of a variable, also inside of $((…)).
+--- What the script assigns, in the place of a variable, also inside of $((…)). ${#N[@]} is what counts the words of the
+-- command that fills the array: $(command | wc -w).
 local function resolved(code, value, variables)
    value = followed(code, value, match(value, "^%${?([a-zA-Z_][a-z_A-Z0-9]*)}?$"), variables)
+   local array = sub(value, 1, 3) == "${#" and match(value, "^([a-zA-Z_][a-z_A-Z0-9]*)%[[@*]%]}$", 4)
+   array = array and assigned(code, array, variables)
+   if array and sub(array, 1, 2) == "($" then
+      local words = sub(array, 2, -2)
+      words = followed(code, words, match(words, "^%${?([a-zA-Z_][a-z_A-Z0-9]*)}?$"), variables)
+      return find(words, "^%$%([^(]") and sub(words, 1, -2) .. " | wc -w)" or value
+   end
    if sub(value, 1, 3) ~= "$((" or #value > ARITHMETIC_BYTES or variables.sums == MOST_SUMS then
       return value
    end

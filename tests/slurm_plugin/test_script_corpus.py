@@ -21,6 +21,7 @@ from rlalloc.config import Config, config_as_yaml, parse_config
 from rlalloc.job import Bounds, JobClass
 from rlalloc.scripts.consent import Consent, consent_of
 from rlalloc.scripts.script_class import class_of, directive_words
+from rlalloc.scripts.script_reading import Reading
 from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.scripts.script_words import TOO_LONG, ScriptWords, read_long_script, read_script, words_from_tag
 from rlalloc_cli.check import report_on
@@ -234,6 +235,7 @@ PIECES: Final = st.sampled_from(
         *(b"torchrun ", b"srun ", b"-n ", b"-n4 ", b"--nproc_per_node", b"--nproc-per-node=", b"=", b" ", b"\n"),
         *(b"$SLURM_GPUS_ON_NODE", b"${N}", b"$N", b"N=", b"4", b"$((", b"))", b"$(nvidia-smi -L", b")", b"`", b'"'),
         *(b"'", b"#", b"# ", b"\t", b"WORLD_SIZE=", b"trainer.devices=", b"-tp ", b"vllm serve ", b"gpu", b"{", b"}"),
+        *(b"N=($(", b"N=($A)", b"${#N[@]}", b"A=( $(ls) )"),
         *(b",", b"]", b"A*B", b"A=$N ", b"--gpus ", b"--", b"-", b"\0", b"\xff", b"%", b"train_batch_size: ", b";"),
         *(b"|", b"\\\n", b"\\\r\n", b"echo ", b"\necho 'a'\n", b'\necho "$N"\n', b"\n" + b" " * 70 + b"#"),
         *(
@@ -426,6 +428,30 @@ def test_commands_that_set_a_variable_whose_name_is_computed(interpreter: str) -
         assert [word for word in words if word.startswith("assigns")] == (
             [f"assigns={command}"] if command else []
         ), line
+
+
+HOSTS: Final = b"scontrol show hostnames $SLURM_JOB_NODELIST"
+LISTS: Final = (
+    b"NODES=($(%s))" % HOSTS,
+    b"NODES=( $( %s ) )\necho ${NODES[0]}" % HOSTS,
+    b"nodes=`%s`\nNODES=($nodes)\nHEAD=${NODES[0]}" % HOSTS,
+)
+"""Arrays of all nodes of the job."""
+NO_LISTS: Final = (
+    b"NODES=($(%s | grep gpu))" % HOSTS,
+    b'NODES=("$(%s)")' % HOSTS,
+    b"NODES=($(%s) extra)" % HOSTS,
+    *(b"NODES=($(%s))\n%s" % (HOSTS, more) for more in (b"NODES+=(extra)", b"unset NODES[0]", b"NODES=(a b)")),
+    *(b"NODES=($((4)))", b"NODES=($OTHERS)", b"NODES=$SLURM_NNODES", b"mapfile -t NODES < hosts"),
+)
+
+
+@pytest.mark.parametrize("length", [b"--nnodes=${#NODES[@]}", b'N=${#NODES[*]}\n--nnodes "$N"'])
+def test_the_length_of_an_array_is_that_of_the_list_that_fills_it(interpreter: str, length: bytes) -> None:
+    """Once, a script that counts its job's nodes in this way was rigid."""
+    lines = {array + b"\n" + length: array in LISTS for array in (*LISTS, *NO_LISTS)}
+    for line, words in read_alike(interpreter, list(lines)):
+        assert Reading(words, CONFIG.scripts, task_per_gpu=False).nodes_follow() == lines[line], (line, words)
 
 
 def test_programs_that_set_a_variable_whose_name_is_computed(interpreter: str) -> None:

@@ -22,6 +22,9 @@ _ARITHMETIC_BYTES: Final = 64
 
 _PLAIN_VALUE: Final = re.compile(r"[^ \t\n\v\f\r;|&\"'`()]+")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
+_ARRAY: Final = re.compile(r"\([ \t]*(\$\([^()\n]*\)|\$\{?[A-Za-z_][A-Za-z0-9_]*\}?)[ \t]*\)")
+"""``($(command))`` and ``($name)``: an array of the words of one text."""
+_LENGTH: Final = re.compile(r"\$\{#([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}")
 _OF_ENVIRONMENT: Final = re.compile(r"int\(os\.[a-z.]+[\[(][\"']([A-Za-z0-9_]+)[\"'][\])]\)")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_PLACES: Final = 24
@@ -36,7 +39,7 @@ _ENDS_ARGUMENT: Final = re.compile(r"[ \t\n\r\"';<>|&]|\Z")
 _OPERAND_OR_KEY: Final = re.compile(r" [*/)]| [%+-][ 0-9$(]|[\"'] ?:")
 _SUBSCRIPT: Final = re.compile(r"[\[(][\"']\Z")
 _INSIDE_WORD: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-$")
-_OF_NAME: Final = (_INSIDE_WORD - {".", "-"}) | {"{"}
+_OF_NAME: Final = (_INSIDE_WORD - {".", "-"}) | {"{", "#"}
 """Beside a name: it is a part of a longer one, or is expanded."""
 _BEFORE_ARGUMENT: Final = frozenset(" \t\"'=")
 
@@ -136,7 +139,10 @@ def value_at(code: str, start: int) -> str | None:
 
 
 def _enclosed_value(part: str) -> str | None:
-    """The value in quotes or in ``$(…)`` with which a text begins; ``_`` where its end is too far."""
+    """The value in quotes or in ``$(…)``, or the array, with which a text begins; ``_`` where its end is too far."""
+    array = _ARRAY.match(part)
+    if array is not None:
+        return f"({array[1]})"
     for first, last in (('"', '"'), ("'", "'"), ("`", "`"), ("$((", "))"), ("$(", ")")):
         if part.startswith(first):
             end = part.find(last, len(first))
@@ -172,11 +178,19 @@ class Variables:
         self._sums = 0
 
     def resolve(self, value: str) -> str:
-        """Put what the script assigns in a variable's place, also inside of ``$((…))``. Raises IncompleteError."""
+        """Put what the script assigns in a variable's place, also inside of ``$((…))``. Raises IncompleteError.
+
+        ``${#N[@]}`` is what counts the words of the command that fills the array: ``$(command | wc -w)``.
+        """
         if not value.startswith("$"):
             return value
         self._effort.spend(EFFORT_OF_VARIABLE)
         value = self.follow(value)
+        length = _LENGTH.fullmatch(value)
+        array = self._assigned(length[1]) if length is not None else None
+        if array is not None and array.startswith("($"):
+            words = self.follow(array[1:-1])
+            return f"{words[:-1]} | wc -w)" if re.match(r"\$\([^(]", words) else value
         most = _MOST_SUMS * self._effort.times
         if not value.startswith("$((") or len(value) > _ARITHMETIC_BYTES or self._sums == most:
             return value
