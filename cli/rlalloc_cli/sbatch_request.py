@@ -23,7 +23,9 @@ _SHORT: Final = {
     "-m": "distribution",
     "-O": "overcommit",
     "-S": "core-spec",
+    "-B": "extra-node-info",
 }
+_CPUS_IN_TRES: Final = re.compile(r"(?:^|,)cpu[:=]([1-9][0-9]{0,5})(?=,|$)")
 _LARGEST: Final = 1_000_000
 _SHOWN_TIME_LIMIT_S: Final = 3600
 
@@ -48,7 +50,10 @@ def sbatch_lines(script: bytes) -> str:
 
 
 def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest:
-    """Return what the options ask for; of CPUs and memory that they do not state, as many as given for each GPU."""
+    """Return what the options ask for; of CPUs and memory that they do not state, as many as given for each GPU.
+
+    Without GPUs, as many as for one.
+    """
     options = options_of(lines)
     nodes, tasks = count_of(options, "nodes"), count_of(options, "ntasks")
     per_node = count_of(options, "ntasks-per-node") or count_of(options, "tasks-per-node")
@@ -63,8 +68,8 @@ def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest
         nodes=nodes or 1,
         gpus_per_node=gpus,
         tasks_per_node=per_node,
-        cpus_per_task=cpus or max(1, gpus * cpus_per_gpu // per_node),
-        mem_mib_per_node=memory or gpus * mib_per_gpu,
+        cpus_per_task=cpus or max(1, max(1, gpus) * cpus_per_gpu // per_node),
+        mem_mib_per_node=memory or max(1, gpus) * mib_per_gpu,
         time_limit_s=_SHOWN_TIME_LIMIT_S,
     )
     return SbatchRequest(size, cpus is not None, memory is not None)
@@ -79,6 +84,13 @@ def gres_of(options: Mapping[str, str]) -> str:
     """What ``--gres`` asks for, in Slurm's own words."""
     items = [item for item in options.get("gres", "").split(",") if item.lower() not in ("", "none")]
     return ",".join(item if item.startswith("gres") else f"gres:{item}" for item in items)
+
+
+def gpus_per_task_of(options: Mapping[str, str]) -> int:
+    """GPUs, or shards, of a task; 0 where the options do not state them by task."""
+    tres = options.get("tres-per-task", "")
+    count = count_of(options, "gpus-per-task") or gpus_of_request(tres) or gpus_of_request(tres, "shard")
+    return min(count, _LARGEST)
 
 
 def _options(lines: str) -> Iterator[tuple[str, str]]:
@@ -107,18 +119,30 @@ def _parts(total: int | None, nodes: int | None) -> int | None:
 
 
 def _gpus_per_node(options: Mapping[str, str], nodes: int, tasks_per_node: int) -> int:
+    """GPUs, or shards, of a node; 0 where the options ask for none."""
     gres = gres_of(options)
     if (per_node := gpus_of_request(gres) or gpus_of_request(gres, "shard")) > 0:
         return min(per_node, _LARGEST)
-    if (per_task := count_of(options, "gpus-per-task")) is not None:
+    if (per_task := gpus_per_task_of(options)) > 0:
         return per_task * tasks_per_node
-    return count_of(options, "gpus-per-node") or _parts(count_of(options, "gpus"), nodes) or 1
+    if (stated := count_of(options, "gpus-per-node") or _parts(count_of(options, "gpus"), nodes)) is not None:
+        return stated
+    if (per_socket := count_of(options, "gpus-per-socket")) is not None:
+        return per_socket * _sockets_per_node(options)
+    return tasks_per_node // (count_of(options, "ntasks-per-gpu") or _LARGEST)
+
+
+def _sockets_per_node(options: Mapping[str, str]) -> int:
+    """With --gpus-per-socket, sbatch requires it."""
+    info = {"sockets": options.get("extra-node-info", "").partition(":")[0]}
+    return count_of(options, "sockets-per-node") or count_of(info, "sockets") or 1
 
 
 def _cpus_per_task(options: Mapping[str, str], gpus: int, tasks_per_node: int) -> int | None:
     if (per_gpu := count_of(options, "cpus-per-gpu")) is not None:
         return max(1, per_gpu * gpus // tasks_per_node)
-    return count_of(options, "cpus-per-task")
+    in_tres = _CPUS_IN_TRES.search(options.get("tres-per-task", ""))
+    return count_of(options, "cpus-per-task") or (int(in_tres[1]) if in_tres is not None else None)
 
 
 def _memory_per_node(options: Mapping[str, str], gpus: int, cpus: int | None) -> int | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from rlalloc.job import Allocation
 from rlalloc.tres import asks_for_shards, gpu_type_of, gpus_of_request
-from rlalloc_cli.sbatch_request import count_of, gres_of
+from rlalloc_cli.sbatch_request import count_of, gpus_per_task_of, gres_of
 from rlalloc_cli.site_nodes import SiteSlurm
 from rlallocd.slurm import JobRecord, NodeNeeds, PartitionRecord, RequestFields
 from rlallocd.submissions.request_sizes import Skipped, check_form, check_whole_nodes, size_of
@@ -63,8 +63,10 @@ def _skipped_at_submission(site: SiteSlurm, options: Mapping[str, str]) -> str:
 
 
 def _partitions(site: SiteSlurm, named: str) -> tuple[PartitionRecord, ...]:
-    """Those that the script names, or all; none if Slurm does not answer."""
-    return tuple(record for name, record in site.partitions().items() if not named or name in named.split(","))
+    """Those that the script names, or the default one; none if Slurm does not answer."""
+    names = named.split(",")
+    known = site.partitions().items()
+    return tuple(each for name, each in known if (name in names if named else each.is_default))
 
 
 def _record_of(lines: str, header: str, options: Mapping[str, str], size: Allocation) -> JobRecord:
@@ -123,7 +125,7 @@ def _fields_of(options: Mapping[str, str], size: Allocation) -> RequestFields:
         mem_mib_per_cpu=int("mem-per-cpu" in options),
         gpus_per_node=gpus_of_request(per_node) or gpus_of_request(per_node, "shard"),
         gpus_per_job=count_of(options, "gpus") or 0,
-        gpus_per_task=count_of(options, "gpus-per-task") or 0,
+        gpus_per_task=gpus_per_task_of(options),
         tres_per_node=per_node,
         tres_per_job=gpus("gpus"),
         tres_per_task=per_task,

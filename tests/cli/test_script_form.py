@@ -57,6 +57,11 @@ def test_a_form_has_the_name_and_the_text_of_explain(options: str, name: str) ->
     assert skipped_of(f"{PLAIN} {options}") == f"{name}: {FORMS_SKIPPED[name]}; it runs as submitted"
 
 
+@pytest.mark.parametrize("options", ["--cpus-per-task=4", "--gres=none", "--gres=gpu:0", "--gpus=0"])
+def test_a_job_without_gpus(options: str) -> None:
+    assert skipped_of(options) == f"no-gpus: {FORMS_SKIPPED['no-gpus']}; it runs as submitted"
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [("-N2 -n 3 --gres=gpu:2", "3 tasks do not"), ("-N2 --gpus=3", "3 GPUs do not")],
@@ -80,6 +85,8 @@ def test_forms_in_other_lines() -> None:
         "--gpus-per-node=a100:4",
         "-N2-4 --gpus=9",
         "--gpus-per-task=1 --ntasks=4",
+        "--tres-per-task=cpu:4,gres/gpu:2 --ntasks=2",
+        "--gpus-per-socket=2 --sockets-per-node=2",
         "--gres=shard:2",
         "--gpus=4 --cpus-per-gpu=6 --mem-per-gpu=50G",
         "--gres=gpu --cpus-per-task=x --mem=lots",
@@ -90,9 +97,9 @@ def test_what_may_be_resized_has_bounds(options: str) -> None:
     assert (report.skipped, report.bounds is not None) == ("", True)
 
 
-@pytest.mark.parametrize("name", [name for name in SKIPPED if name not in ("heterogeneous job", "no GPUs")])
+@pytest.mark.parametrize("name", [name for name in SKIPPED if name != "heterogeneous job"])
 def test_what_a_site_skipped_is_skipped(name: str) -> None:
-    """The forms that the tests submit to real sites. The two left out have nothing in their #SBATCH lines."""
+    """The forms that the tests submit to real sites. The one left out has nothing in its #SBATCH lines."""
     options, code = SKIPPED[name]
     assert skipped_of(options).startswith(f"{code}: ")
 
@@ -112,11 +119,12 @@ def test_mistakes_are_named_beside_a_form() -> None:
 def test_what_the_site_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether partitions give whole nodes, and what an update breaks in its version of Slurm."""
 
-    def site(*whole: str, broken: str = "") -> Any:
-        names = ("whole", "shared")
+    def site(*whole: str, default: str = "shared", broken: str = "") -> Any:
         records = {
-            name: PartitionRecord(name=name, max_time_s=None, max_nodes=None, whole_nodes=name in whole)
-            for name in names
+            name: PartitionRecord(
+                name=name, max_time_s=None, max_nodes=None, whole_nodes=name in whole, is_default=name == default
+            )
+            for name in ("whole", "shared")
         }
         return lambda: SimpleNamespace(partitions=lambda: records, skipped_forms=lambda: {broken})
 
@@ -124,12 +132,16 @@ def test_what_the_site_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert skipped_of(f"{PLAIN} --exclusive -p whole") == ""
     assert skipped_of(f"{PLAIN} --exclusive -p whole,shared").startswith("whole-nodes: ")
     assert skipped_of(f"{PLAIN} --exclusive").startswith("whole-nodes: ")
+    assert skipped_of("--gpus=4 --mem-per-cpu=1G") == ""
     assert skipped_of("--gpus=4 --mem-per-cpu=1G -p whole").startswith("whole-nodes: ")
     assert skipped_of("--gpus=4 --mem-per-cpu=1G -p shared") == ""
     assert skipped_of("--gpus=4 --ntasks-per-gpu=1").startswith("ntasks-per-gpu: ")
-    monkeypatch.setattr(SITE, site("whole", "shared"))
+    monkeypatch.setattr(SITE, site("whole", default="whole"))
     assert skipped_of(f"{PLAIN} --exclusive") == ""
+    assert skipped_of("--gpus=4 --mem-per-cpu=1G").startswith("whole-nodes: ")
     assert skipped_of("--gpus=4 --ntasks-per-gpu=1") == ""
+    monkeypatch.setattr(SITE, site("whole", default=""))
+    assert skipped_of("--gpus=4 --mem-per-cpu=1G") == ""
 
 
 def test_a_slurm_that_does_not_answer_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:

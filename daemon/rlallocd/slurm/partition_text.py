@@ -40,6 +40,7 @@ def _partition(values: dict[str, str]) -> PartitionRecord:
         tier=_number(values.get("PriorityTier", "")) or 0,
         preemptable=values.get("PreemptMode", "OFF") != "OFF",
         gpu_defaults=gpu_defaults(values.get("JobDefaults", "")),
+        is_default=values.get("Default", "") == "YES",
         # Slurm 26.05 shows Exclusive=NODE, and OverSubscribe=NO beside it.
         whole_nodes=values.get("OverSubscribe", "") == "EXCLUSIVE" or values.get("Exclusive", "") == "NODE",
     )

@@ -121,6 +121,7 @@ def test_partitions() -> None:
     assert gpu.allow_qos is None
     assert gpu.deny_qos == {"low"}
     assert (other.max_time_s, other.max_nodes, other.qos, other.max_mem_mib_per_cpu) == (None, 4, "q", 4000)
+    assert (gpu.is_default, other.is_default) == (True, False)
     assert (gpu.gpu_defaults, other.gpu_defaults) == (GpuDefaults(), GpuDefaults(2, 4000))
 
 
