@@ -236,6 +236,7 @@ class Applier:
                         raise
                     has_answered = answer.answered and not answer.refusal  # which may be scontrol's own
                     if not answer.answered:
+                        self._unanswered[application.id] = math.inf
                         continue
                     refusals[application.job_id] = answer.refusal
                 open_still.append(application)
