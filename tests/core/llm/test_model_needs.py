@@ -242,6 +242,8 @@ def test_attention_without_a_fused_kernel_keeps_its_scores() -> None:
         ("qkv_proj,gate_up_proj", ("gate", "up", "qkv")),
         ("q_proj,dense,fc1,fc2", ("q", "o", "up", "down")),
         ("c_attn,c_proj", ("o", "down", "qkv")),
+        ("wqkv,wo,w1,w2,w3", ("o", "gate", "up", "down", "qkv")),
+        ("w2", ("gate", "up", "down")),
         ("all-linear", LORA_TARGETS),
         ("something", LORA_TARGETS),
     ],
