@@ -87,8 +87,8 @@ def _states(model: Architecture, training: Training) -> tuple[float, float, floa
     frozen = 0.0
     if training.lora is not None:
         base = weight_bytes(model, training.lora.base_weights)
-        if training.transformers and training.lora.base_weights == "nf4":
-            base += 2 * (model.parameters - model.linear_parameters)  # PEFT: all that is not quantised gets 32 bits
+        if _prepared_by_peft(training):
+            base += 2 * (model.parameters - model.linear_parameters)  # all that is not quantised gets 32 bits
         frozen = trained * base / model.parameters
         trained = training.lora.parameters(model) / (training.tensor_parallel * training.pipeline_parallel)
     ranks = training.data_parallel * training.context_parallel
@@ -104,7 +104,7 @@ def _states(model: Architecture, training: Training) -> tuple[float, float, floa
     if training.transformers and (training.checkpointing == "full" or training.lora is not None):
         # autocast's copies go when the forward pass ends, and a recomputed layer makes its own again. The head is not
         # recomputed, and its copy stays.
-        in_32_bits = training.lora is None or training.lora.base_weights in ("fp32", "nf4")
+        in_32_bits = training.lora is None or training.lora.base_weights == "fp32" or _prepared_by_peft(training)
         copy = _embedding(model, training) * precision.copy * in_32_bits
     return (
         0.0 if training.offload_weights else (trained * precision.weights + frozen) / shards[2],
@@ -196,6 +196,12 @@ def layer_activations(model: Architecture, training: Training, *, recomputed: bo
         adapted = {*training.lora.targets} - ({"gate"} if not gates else set())
         inside += size * (query * ("o" in adapted) + width * ("down" in adapted))
         around += size * model.hidden * len(adapted - {"o", "down"})
+        if _prepared_by_peft(training):
+            inside += (4 - size) * (1 + gates) * width
+        if training.lora.base_weights == "8-bit":
+            # bitsandbytes' MatMul8bitLt keeps its input as it is; attention keeps that of "o" anyway.
+            inside += 4 * width
+            around += 2 * 4 * model.hidden
     else:
         inside += size * width
         around += 2 * size * model.hidden
@@ -219,7 +225,15 @@ def _residual_bytes(training: Training) -> int:
     """Bytes of a value between layers: Hugging Face's models under autocast add to 32-bit embeddings."""
     if training.transformers and training.precision == "amp" and training.lora is None:
         return 4
+    if _prepared_by_peft(training):
+        return 4
     return PRECISIONS[training.precision].activation
+
+
+def _prepared_by_peft(training: Training) -> bool:
+    """Whether PEFT converts what is not quantised to 32 bits, so that norms hand on 32 bits, and matrices, too."""
+    quantised = training.lora is not None and training.lora.base_weights in ("nf4", "8-bit")
+    return training.transformers and quantised
 
 
 def _single_operations(model: Architecture, training: Training) -> int:

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlalloc.llm.architecture import architecture_of_config
 from rlalloc.llm.facts import Facts, facts_of_words
 from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, memory_gib
 from rlalloc.llm.known_models import architecture_named
 from rlalloc.llm.model_needs import counts_that_fit, makes_sense, memory_on, precision_of, training_on
+from rlalloc.llm.training_memory import layer_activations
 from rlalloc.llm.training_setup import LORA_TARGETS, PRECISIONS
 
 LLAMA_70B = architecture_named("llama-2-70b")
@@ -261,6 +264,24 @@ def test_frozen_matrices_keep_no_inputs() -> None:
     copy = 32 * 4096 * 2048 * 2 / 2**30
     more = _total(f"{words} lora-target-modules=q_proj,v_proj") - _total(f"{words} lora-target-modules=q_proj")
     assert more == pytest.approx(copy, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("base", "two", "seven"),
+    [("", 17_465, 24_400), ("load-in-4bit", 26_290, 33_166), ("load-in-8bit", 35_519, 42_453)],
+)
+def test_what_a_layer_keeps_for_the_backward_pass(base: str, two: int, seven: int) -> None:
+    """Bytes of a token, measured with transformers 5.17, PEFT 0.21 and bitsandbytes 0.50 on a CPU.
+
+    What PEFT prepared computes in 32 bits, and the 8-bit matrices of bitsandbytes keep their inputs.
+    """
+    sizes = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 4, "vocab_size": 2000}
+    small = architecture_of_config({**sizes, "num_attention_heads": 8, "num_key_value_heads": 2})
+    assert small is not None
+    for targets, measured in ("q_proj,v_proj", two), ("all-linear", seven):
+        found = facts(f"dtype=bfloat16 bf16 lora-r=8 lora-target-modules={targets} block-size=1024 {base}")
+        training = training_on(msgspec.structs.replace(found, architecture=small), 1, 8)
+        assert layer_activations(small, training) / 1024 == pytest.approx(measured, rel=0.03)
 
 
 def test_a_job_of_several_gpus_without_sharding_has_gradient_buckets() -> None:
