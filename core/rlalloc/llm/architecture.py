@@ -44,6 +44,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a ``model_type`` means beyond its numbers: which matrices have biases, and how many norms there are.
 
     ``norm_weights`` is 1 for RMSNorm, 2 for a LayerNorm; 1 with ``layer_norm`` is a LayerNorm without bias.
+    ``dropout`` is that of what each layer adds, ``attention_dropout`` that of the attention's scores.
     ``positions_extra`` are rows of the table of positions beyond its length; None means that positions are not
     learned. ``head_norms`` are of each head's queries and keys, ``wide_head_norms`` of all heads' together.
 
@@ -68,6 +69,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     norm_product_32: bool = False
     tied: bool = False
     dropout: bool = False
+    attention_dropout: bool = False
     gelu_operations: bool = False
     eager_attention: bool = False
     ffn_halved: bool = False
@@ -75,8 +77,9 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _GPT: Final = Family(
-    gated=False, norm_weights=2, qkv_bias=True, output_bias=True, mlp_bias=True, tied=True, dropout=True
-)
+    gated=False, norm_weights=2, qkv_bias=True, output_bias=True, mlp_bias=True, tied=True, dropout=True,
+    attention_dropout=True,
+)  # fmt: skip
 _COHERE: Final = Family(tied=True, norms=1, norm_inputs=2, norm_product_32=True)
 FAMILIES: Final[Mapping[str, Family]] = {
     "llama": Family(),
@@ -120,8 +123,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "gpt_neox": msgspec.structs.replace(_GPT, tied=False),
     "gptj": Family(
-        gated=False, norm_weights=2, norms=1, mlp_bias=True, head_bias=True, dropout=True, gelu_operations=True,
-        eager_attention=True,
+        gated=False, norm_weights=2, norms=1, mlp_bias=True, head_bias=True, dropout=True, attention_dropout=True,
+        gelu_operations=True, eager_attention=True,
     ),
     "opt": msgspec.structs.replace(_GPT, positions_extra=2),
     "bloom": msgspec.structs.replace(_GPT, embedding_norm=True, eager_attention=True),
@@ -132,11 +135,15 @@ FAMILIES: Final[Mapping[str, Family]] = {
         gelu_operations=True,
     ),
     "mpt": Family(gated=False, tied=True, layer_norm=True, eager_attention=True),
-    "starcoder2": msgspec.structs.replace(_GPT, dropout=False),
+    "starcoder2": msgspec.structs.replace(_GPT, dropout=False, attention_dropout=False),
     "megatron": msgspec.structs.replace(_GPT, positions_extra=0),
 }  # fmt: skip
 """By ``model_type``; ``megatron`` is Megatron-LM's GPT with its defaults."""
-_DROPOUTS: Final = ("resid_pdrop", "residual_dropout", "hidden_dropout", "resid_dropout", "dropout")
+_DROPOUTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dropout": ("resid_pdrop", "residual_dropout", "hidden_dropout", "resid_dropout", "dropout"),
+    "attention_dropout": ("attn_pdrop", "attention_dropout"),
+}
+"""The keys of a config.json for the rates of each."""
 UNKNOWN_FAMILY: Final = Family(known=False)
 
 
@@ -302,9 +309,11 @@ def _family_of(model_type: str, config: Mapping[str, Any]) -> Family:
         family = msgspec.structs.replace(family, qkv_bias=True, output_bias=True)
     if _flag(config, "use_qkv_bias", default=False):
         family = msgspec.structs.replace(family, qkv_bias=True)
-    rates = [str(config[name]) for name in _DROPOUTS if config.get(name) is not None]
-    if rates:
-        family = msgspec.structs.replace(family, dropout=any(re.search("[1-9]", rate) for rate in rates))
+    for field, names in _DROPOUTS.items():
+        rates = [str(config[name]) for name in names if config.get(name) is not None]
+        if rates:
+            drops = any(re.search("[1-9]", rate) for rate in rates)
+            family = msgspec.structs.replace(family, **{field: drops})
     if _flag(config, "mlp_bias", default=False):
         family = msgspec.structs.replace(family, mlp_bias=True)
     return family

@@ -215,8 +215,8 @@ def _score_bytes(model: Architecture, training: Training) -> int:
     """
     size = PRECISIONS[training.precision].activation
     if not training.transformers:
-        return 2 * size + 1 if model.family.dropout else size
-    if model.family.dropout:
+        return 2 * size + 1 if model.family.attention_dropout else size
+    if model.family.attention_dropout:
         return 4 + 1 + size
     return 4 + size if size < 4 else size
 

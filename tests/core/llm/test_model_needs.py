@@ -13,7 +13,7 @@ from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, memory_gib
 from rlalloc.llm.known_models import architecture_named
 from rlalloc.llm.model_needs import counts_that_fit, makes_sense, memory_on, precision_of, training_on
 from rlalloc.llm.training_memory import layer_activations
-from rlalloc.llm.training_setup import LORA_TARGETS, PRECISIONS
+from rlalloc.llm.training_setup import LORA_TARGETS, PRECISIONS, Training
 
 LLAMA_70B = architecture_named("llama-2-70b")
 
@@ -234,6 +234,20 @@ def test_attention_without_a_fused_kernel_keeps_its_scores() -> None:
     words = "model=gpt-j-6b dtype=bfloat16 optim=sgd block-size=2048"
     scores = 28 * 16 * 2048**2 * 7 / 2**30
     assert _total(words) - _total(f"{words} use-flash-attn=true") == pytest.approx(scores)
+
+
+def test_the_masks_of_scores_are_those_of_the_attentions_dropout() -> None:
+    """A byte for each score. The dropout of what layers add has masks of its own."""
+    sizes = {"n_embd": 128, "n_layer": 8, "n_head": 2, "n_positions": 1024, "vocab_size": 2000}
+    for kind, name in ("gpt2", "attn_pdrop"), ("gpt_neo", "attention_dropout"):
+        with_masks, without = (
+            architecture_of_config({"model_type": kind, **sizes, "resid_pdrop": 0.1, name: rate}) for rate in (0.1, 0)
+        )
+        assert with_masks is not None
+        assert without is not None
+        training = Training(transformers=True, flash_attention=False, sequence=1024, precision="bf16")
+        more = layer_activations(with_masks, training) - layer_activations(without, training)
+        assert more == 2 * 1024**2
 
 
 @pytest.mark.parametrize(
