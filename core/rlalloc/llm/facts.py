@@ -97,6 +97,8 @@ _IN_DEEPSPEED: Final = frozenset({"zero-optimization", "train-micro-batch-size-p
 """Words that only a DeepSpeed configuration has; the script writes it."""
 
 
+_OF_TRAINER: Final = "per-device-train-batch-size"
+"""An option of Hugging Face's Trainer alone."""
 _SCRIPT: Final = "script"
 """Where a fact is from, if a word of the script says it."""
 
@@ -171,6 +173,7 @@ class FactFinder:
         self.origin: dict[str, str] = {}
         self.architecture: Architecture | None = None
         self._unknown_model = ""
+        self._is_trainer = False
 
     def take(self, name: str, value: str, where: str) -> None:
         """Note an option and its value; an option that is not known is left out."""
@@ -181,6 +184,7 @@ class FactFinder:
                 self.note(field, read_value, where)
             elif field == "model" and UNKNOWN in value:
                 self._unknown_model = where
+        self._is_trainer |= key == _OF_TRAINER
         if key in FILE_OPTIONS and "deepspeed" in key:
             self.note("framework", "deepspeed", where)
         if key in FILE_OPTIONS and (stage := _STAGE_IN_NAME.search(value.rpartition("/")[2])) is not None:
@@ -256,6 +260,8 @@ class FactFinder:
         """What was found."""
         if self._unknown_model and "model" in self.found:
             self.note("other_models", True, self._unknown_model)  # noqa: FBT003 (a value)
+        if self.found.get("optimizer") == "sgd" and not self._is_trainer:
+            self.found["optimizer"] = "sgd-momentum"  # another program may have one
         found = dict(self.found)
         model = found.get("model")
         architecture = self.architecture

@@ -182,7 +182,7 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     ("precision", "pure-bf16", _when("pure-16-bit")),
     ("distributed_optimizer", "optim.name", lambda text: True if "distributed" in text else None),
     ("optimizer", "optimizer optimizer.type optimizer.-component-", _optimizer),
-    # Hugging Face's Trainer has no momentum.
+    # Hugging Face's Trainer has no momentum; FactFinder.facts looks whether it is the Trainer.
     ("optimizer", "optim", lambda text: "sgd" if text.lower() == "sgd" else _optimizer(text)),
     ("checkpointing", "gradient-checkpointing activation-checkpointing", _when("full", "none")),
     ("checkpointing", "enable-activation-checkpointing fsdp-activation-checkpointing", _when("full", "none")),

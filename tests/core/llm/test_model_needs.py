@@ -210,14 +210,16 @@ def _optimizer(words: str) -> float:
 
 
 def test_sgd_of_the_trainer_has_no_momentum() -> None:
-    """Hugging Face's ``--optim sgd``; elsewhere ``optimizer: sgd`` may have one."""
-    assert _optimizer("model=phi-2 bf16 optim=sgd") == 0
-    assert _optimizer("model=phi-2 bf16 optimizer=sgd") > 0
+    """Hugging Face's ``--optim sgd``, which its other options show; elsewhere SGD may have one."""
+    assert _optimizer("model=phi-2 bf16 optim=sgd per-device-train-batch-size=1") == 0
+    assert _optimizer("model=phi-2 bf16 optim=sgd batch-size=1") > 0
+    assert _optimizer("model=phi-2 bf16 optimizer=sgd per-device-train-batch-size=1") > 0
 
 
 def test_an_optimizers_step_counts_where_gradients_accumulate() -> None:
     """Adafactor's 16 bytes for each value of the largest matrix are more than the activations of 256 tokens."""
     words = "model=llama-3.1-8b dtype=bfloat16 gradient-checkpointing block-size=256 gradient-accumulation-steps=4"
+    words += " per-device-train-batch-size=1"
     more = _total(f"{words} optim=adafactor") - _total(f"{words} optim=sgd")
     assert more == pytest.approx(16 * 128256 * 4096 / 2**30, rel=0.1)
 
