@@ -141,7 +141,7 @@ def _without_partition(run: Run) -> Run:
 
 
 def _problems_of_step(before: Run, after: Run, batch: Changed, of: Whose, *, same_size: bool) -> Iterator[str]:
-    if after.status not in (before.status, "0"):
+    if after.status not in (before.status, "0") and (batch.resized or same_size):  # else Slurm laid it out otherwise
         yield f"srun ended with {after.status} ({after.errors[:200]}), without rlalloc with {before.status}"
     if batch.outer is not None and batch.outer.size & before.batch.keys():
         return  # without rlalloc, its srun takes another job's size for its own

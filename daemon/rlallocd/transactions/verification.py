@@ -158,8 +158,15 @@ def lacks_cpus(job: JobRecord) -> bool:
 
 
 def has_conflicting_cpus(job: JobRecord) -> bool:
-    """Whether a node's tasks ask for other CPUs than the job's minimum for a node: in our sizes, they agree."""
-    return 0 < _cpus_of_tasks(job) != job.fields.min_cpus_per_node > 0
+    """Whether a node's tasks ask for other CPUs than the job's minimum for a node: in our sizes, they agree.
+
+    So do NumCPUs of a job on one node; an update of NumNodes that Slurm refuses leaves a multiple (22.05).
+    """
+    asked, of_node = job.fields, job.fields.min_cpus_per_node
+    if not of_node:
+        return False
+    is_multiple = asked.min_cpus > of_node and asked.min_cpus % of_node == 0
+    return 0 < _cpus_of_tasks(job) != of_node or (is_multiple and asked.min_nodes == 1 and not job.needs.threads)
 
 
 def _cpus_of_tasks(job: JobRecord) -> int:
