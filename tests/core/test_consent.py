@@ -277,6 +277,34 @@ def test_a_launcher_on_one_node_stays_there() -> None:
     assert bounds(FOLLOWS, *BATCH, "nnodes=2", site=wide, size=request(nodes=2)).gpu_counts == (16,)
 
 
+@pytest.mark.parametrize(
+    ("word", "one_node"),
+    [
+        ("nproc-per-node=$SLURM_GPUS", True),
+        ("NPROC-PER-NODE=$RLALLOC_GPUS", True),
+        ("num-gpus=${SLURM_GPUS}", True),
+        ("num-processes=$SLURM_GPUS_ON_NODE", True),
+        ("num-processes=$(nvidia-smi_-L___wc_-l)", True),
+        ("WORLD-SIZE=$SLURM_GPUS_PER_NODE", True),
+        ("nproc-per-node=$((SLURM_GPUS/SLURM_NNODES))", False),
+        ("num-processes=$SLURM_GPUS", False),
+        ("num-processes=$((SLURM_NNODES*SLURM_GPUS_ON_NODE))", False),
+        ("WORLD-SIZE=$RLALLOC_DP", False),
+        ("tensor-parallel-size=$SLURM_GPUS", False),
+    ],
+)
+def test_the_gpus_of_the_job_and_those_of_a_node_are_the_same_on_one_node_only(word: str, one_node: bool) -> None:
+    """With ``--nproc-per-node=$SLURM_GPUS``, each of two nodes would start the processes of both."""
+    read = consent(word, NODES, *BATCH)
+    assert read.moldable
+    assert read.one_node == one_node
+
+
+@pytest.mark.parametrize("word", ["nproc-per-node=$SLURM_NTASKS", "num-processes=$SLURM_NTASKS_PER_NODE"])
+def test_so_are_the_tasks_of_the_job_and_those_of_a_node(word: str) -> None:
+    assert consent(word, NODES, *BATCH, task_per_gpu=True).one_node
+
+
 def test_an_elastic_launch_stays_within_its_nodes() -> None:
     """Torchrun --nnodes=1:4."""
     wide = SiteBounds(moldable=MoldableBounds(gpus_factor=(0.25, 4)))

@@ -29,6 +29,11 @@ _SOME_GPUS: Final = re.compile(r"[1-9][0-9]*|[0-9]+:[0-9]+|[0-9.:]+(?:,[0-9.:]+)
 _OF_EACH_PROCESS: Final = re.compile(r"LOCAL|RANK|PROCID")
 _ELASTIC: Final = re.compile(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})")
 _IN_ALL: Final = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_GPUS", "$RLALLOC_GPUS")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_A_NODE: Final = re.compile(r"(?i).*per-node|num-gpus|ngpus|nproc|(?:num-)?devices")
+_OF_ALL_NODES: Final = re.compile(r"(?i)num-processes|world-size")
+"""What launchers mean by a count: that of each node, or of the whole job."""
+_OF_A_PLAN: Final = ("$RLALLOC_DP", "$RLALLOC_TP", "$RLALLOC_PP")
 _NO_SHARDS: Final = ("ddp", "dp", "auto", "none", "no", "false", "0", "single_device")
 
 
@@ -119,12 +124,28 @@ class Reading:
             yield "srun starts a task per GPU"
 
     def nodes_follow(self) -> bool:
-        """Whether the launcher spans as many nodes as the job gets."""
+        """Whether the launcher spans as many nodes as the job gets, with the right count on each."""
+        if self._is_right_on_one_node_only():
+            return False
         stated = [value for _, value in self._of(self._rules.nodes) if value is not None]
         if stated:
             return all(map(self._follows_nodes, stated))
         in_all = self._task_per_gpu and any(value in _IN_ALL for _, value in self._tasks())
         return in_all or self._srun_starts_all()
+
+    def _is_right_on_one_node_only(self) -> bool:
+        """Whether the GPUs of the job stand as those of a node, or those of a node as those of the job."""
+        in_all, of_a_plan, nodes = (
+            {word.removeprefix("$") for word in words} for words in (_IN_ALL, _OF_A_PLAN, self._rules.follows_nodes)
+        )
+        for name, value in (*self._of(self._rules.counts), *self._tasks()):
+            named = set(_NAME.findall(value or ""))
+            if named.isdisjoint(nodes) and (
+                (_OF_A_NODE.fullmatch(name) and not named.isdisjoint(in_all))
+                or (_OF_ALL_NODES.fullmatch(name) and named.isdisjoint(in_all | of_a_plan))
+            ):
+                return True
+        return False
 
     def node_range(self) -> tuple[int, int] | None:
         """The nodes that an elastic launch can have, as in ``--nnodes=1:4``."""
