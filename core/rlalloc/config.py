@@ -211,8 +211,20 @@ DEFAULT_COMMANDS: Final[dict[CommandKind, tuple[str, ...]]] = {
         "sglang.launch_server",
         "trtllm-serve",
         "lmdeploy serve",
+        "ollama serve",
+        "llama-server",
     ),
-    "finetune": ("llamafactory-cli", "axolotl", "tune run", "trl ", "unsloth", "swift sft", "sft.py", "finetune"),
+    "finetune": (
+        "llamafactory-cli",
+        "axolotl",
+        "tune run",
+        "trl ",
+        "unsloth",
+        "swift sft",
+        "sft.py",
+        "finetune",
+        "finetuning",
+    ),
     "train": (
         "torchrun",
         "torch.distributed",
@@ -231,9 +243,10 @@ DEFAULT_COMMANDS: Final[dict[CommandKind, tuple[str, ...]]] = {
         "OLMo",
         "EasyLM",
         "MaxText",
+        "maxtext",
         "model_name_or_path",
     ),
-    "evaluate": ("lm_eval", "lighteval vllm", "lighteval accelerate"),
+    "evaluate": ("lm_eval", "lm-evaluation-harness", "lighteval vllm", "lighteval accelerate"),
 }
 
 

@@ -211,6 +211,23 @@ def test_python_finds_the_same_class_and_directives(interpreter: str) -> None:
             assert read.tag["ask"] == "+".join(directive_words(script) or ())
 
 
+@pytest.mark.parametrize(
+    ("command", "job_class"),
+    [
+        (b"ollama serve &", "serve"),
+        (b"srun llama-server -m model.gguf --port 8080", "serve"),
+        (b"python lm-evaluation-harness/main.py --model hf-causal", "serve"),
+        (b"srun python examples/finetuning.py --base-model llama", "finetune"),
+        (b"srun python3 -m maxtext.trainers.pre_train.train run_name=x", "train"),
+        (b"srun python simulate.py", None),
+    ],
+)
+def test_a_command_shows_the_class(interpreter: str, command: bytes, job_class: JobClass | None) -> None:
+    script = b"#!/bin/sh\n" + command + b"\n"
+    (read,) = read_scripts(interpreter, [script])
+    assert read.tag.get("class") == class_of(script, CONFIG.commands) == job_class
+
+
 def assert_alike(read: Read, python: ScriptWords) -> None:
     assert read.tag["table"] == CONFIG.word_table.stamp
     assert words_from_tag(read.tag["words"]) == python.words
