@@ -76,7 +76,7 @@ def _apart(
 def _problems_apart(
     planned: Submission | None, twin: TwinJob | None, job: TwinJob, counts: Counter[str]
 ) -> Iterator[str]:
-    """Say what is wrong with a job that is not compared, whatever state its user's events met it in.
+    """Say what is wrong with a job that is not compared in full, whatever state its user's events met it in.
 
     It may not wait for ever, nor end otherwise than its script does, if its twin does not. If its user cancelled it
     on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed does not wait

@@ -18,7 +18,7 @@ _LEFT_TO_SLURM: Final = re.compile(
 )
 """Options of which ``is_left_to_slurm`` is true."""
 _CPUS: Final = frozenset({"MinCPUsNode", "CPUsPerTask", "NumNodes"})
-"""Fields of which a job's CPUs follow: with NumNodes, Slurm multiplies all of its CPUs."""
+"""Fields from which a job's CPUs follow: with NumNodes, Slurm multiplies all of its CPUs."""
 
 
 def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Iterator[str]:
@@ -113,8 +113,8 @@ def _is_shortened(planned: Submission | None) -> bool:
 def _unlike(ended: Ended, size: Allocation, by_user: frozenset[str]) -> Iterator[str]:
     """Compare what a job was given with its decided size, except for what its user has set since.
 
-    The decided size is one per node: an update of rlalloc leaves no CPUs or memory per GPU, and no memory per CPU.
-    So with other nodes, the job has another total of each, and nothing else follows from another field.
+    The decided size is stated per node: an update of rlalloc leaves no CPUs or memory per GPU, and no memory per CPU.
+    So with another number of nodes, all totals change, and nothing else follows from another field.
     """
     tres = ended.tres
     nodes, cpus, gpus = int(tres.get("node", 0)), int(tres.get("cpu", 0)), gpus_of(tres)

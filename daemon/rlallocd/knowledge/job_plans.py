@@ -64,7 +64,7 @@ def _plan(
     memory_of_gpu_gib: float | None,
     gpu_type: str,
 ) -> ParallelPlan | None:
-    """The plan of the program that takes its sizes from one. Kept: most jobs of a site have no words, or the same."""
+    """The plan of the program that takes its sizes from a plan. Kept: most jobs have no words, or the same."""
     programs = facts_of_job(words, purposes)
     facts = next(filter(follows_a_plan, programs), programs[0])
     return plan_for(facts, size, memory_of_gpu_gib, gpu_type)

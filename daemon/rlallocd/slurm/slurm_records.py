@@ -293,7 +293,7 @@ class GpuDefaults(msgspec.Struct, frozen=True):
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A partition's own limits; None is no limit, or all names. ``qos`` is the partition's QOS, empty for none.
 
-    ``is_default`` says whether it has the jobs that name no partition.
+    ``is_default`` says whether it gets the jobs that name no partition.
     ``tier`` is its PriorityTier: jobs of a higher one come first whatever their priority. ``preemptable`` says
     whether its jobs may be ended for others, and ``whole_nodes`` whether each job has its nodes alone
     (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` take precedence over those of slurm.conf.

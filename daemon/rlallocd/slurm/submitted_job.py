@@ -18,7 +18,7 @@ class SubmittedJob(msgspec.Struct, frozen=True):
     """A job of the queue or the past. Times in seconds since the epoch, 0 where there is none.
 
     ``is_complete`` False: slurmdbd has heard of the job, and not yet what it asks for. ``held`` are the nodes, CPUs,
-    GPUs and MiB that it was given.
+    GPUs and MiB that it was given; it says nothing of a hold.
     """
 
     job_id: int

@@ -90,7 +90,7 @@ class JobUpdates:
     def release(self, job: JobRecord) -> None:
         """End the hold of tasks. One that was cancelled meanwhile is no error. Raises SlurmUnavailable.
 
-        Of an array's own job id, scontrol releases all tasks, whoever holds them.
+        With an array's own job id, scontrol would release all its tasks, whoever holds them.
         """
         named = UpdatePlan(job_id=job.job_id, fields=(), tasks="" if job.is_own_task else job.array_tasks)
         if job.array_job_id and not (job.is_own_task or job.array_tasks):

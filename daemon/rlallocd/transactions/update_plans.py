@@ -45,7 +45,8 @@ def without_same_tasks(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
     """The same update without NumTasks and TasksPerNode, where ``job``, as it was read last, is one task on one node.
 
     Its request may name neither, and no update takes them away again. With them, Slurm finds no node for a larger
-    MinCPUsNode that the job's user sets (22.05, 24.11). With CPUs per GPU in the request, Slurm would keep their sum.
+    MinCPUsNode that the job's user sets (22.05, 24.11). A job with CPUs per GPU (no ``has_own_terms``) keeps both:
+    without NumTasks, Slurm would keep the sum of these CPUs.
     """
     asked = job.fields
     is_one = (job.tasks, asked.min_nodes or job.nodes, asked.tasks_per_node) == (1, 1, 0)

@@ -14,8 +14,8 @@ such a change, it does not wait for the interval. A job with a type gets its req
 may then start on the first GPUs that are free.
 
 Where somebody has changed a job's CPUs so that those of a node's tasks are not those of the node, the job gets its
-request back whatever it waits for, and if it is held, too. With too few for its tasks, Slurm finds no node. With more
-than the node is to have, the job starts, and its srun then waits for ever (22.05, 24.11).
+request back whatever it waits for, and if it is held, too. If the tasks ask for fewer than the node is to have, Slurm
+may find no node. If they ask for more, the job starts, and its srun then waits until the time limit (22.05, 24.11).
 
 slurmctld holds a job that no node can hold: BadConstraints, with priority 0. An update of the job ends this hold. But
 once a task held in this way waits for others of its array, slurmctld shows the hold as an administrator's
@@ -233,7 +233,7 @@ def _seen(job: JobRecord) -> _Seen:
 
 
 def _has_ours(job: JobRecord, sizes: _Sizes) -> bool:
-    """Whether a job still has the size that it was given, as far as the journal alone does not tell."""
+    """Whether a job still has the size that it was given, where the journal alone does not tell."""
     if job.is_own_task:
         return has_size(job, sizes.applied) or has_part_of(job, sizes.asked, sizes.applied)
     return not sizes.was_taken_back or has_size(job, sizes.applied)
