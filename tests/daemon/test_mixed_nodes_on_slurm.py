@@ -464,7 +464,7 @@ def test_a_users_update_that_slurm_refuses_keeps_no_resized_job_waiting(idle: In
         what="the held job has its request back",
     )
     site.run(["scontrol", "release", str(job_id)], user=USER)
-    assert_runs_as_submitted(idle, job_id, "gres/gpu=1", "somebody has set CPUs that do not go with its size")
+    assert_runs_as_submitted(idle, job_id, "gres/gpu=1", "its CPUs were changed and do not go with its size")
     assert idle.job(job_id)["NumCPUs"] == "4"
 
 
@@ -496,7 +496,7 @@ def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_wait
         what="the held job has its request back",
     )
     site.run(["scontrol", "release", f"{job_id},{twin}"], user=USER)
-    assert_runs_as_submitted(idle, job_id, "gres/gpu=1", "somebody has set CPUs that do not go with its size")
+    assert_runs_as_submitted(idle, job_id, "gres/gpu=1", "its CPUs were changed and do not go with its size")
     site.wait_for_states([twin], {"RUNNING"}, timeout_s=120)
     fields = ("CPUs/Task", "MinCPUsNode", "NumCPUs", "NumTasks", "NtasksPerN:B:S:C")
     resized, submitted = ([job[field] for field in fields] for job in (idle.job(job_id), idle.job(twin)))

@@ -12,7 +12,7 @@ from rlalloc.errors import StoreError
 from rlalloc.job import Allocation
 from rlalloc.store import Application, ApplicationState, Store
 from rlallocd.decisions.decisions import Snapshot
-from rlallocd.slurm import JobRecord, RequestFields, SlurmUnavailable, UpdatePlan
+from rlallocd.slurm import CommandDied, JobRecord, RequestFields, SlurmUnavailable, UpdatePlan
 from rlallocd.transactions import transactions
 from rlallocd.transactions.journal_entries import restorations_for
 from rlallocd.transactions.transactions import Applier
@@ -153,6 +153,9 @@ def test_what_its_user_sets_after_its_release_stays_while_the_store_fails(
         assert applier.open_jobs == frozenset()
         slurm.queue[7] = of_size(TWO_NODES)
         applier.finish_without_store()
+        with pytest.raises(StoreError):  # it can be read, and not written
+            applier.finish(store.open_applications())
+        applier.finish_without_store()
     assert slurm.queue[7].nodes == 2
     applier.finish(store.open_applications())
     assert slurm.queue[7].nodes == 2
@@ -181,10 +184,37 @@ def test_a_task_that_slurmctld_holds_is_released_also_if_one_answer_was_lost(
     assert (slurm.queue[job_id].reason, slurm.queue[job_id].gpus) == ("None", FOUR.gpus)
 
 
-def test_an_array_whose_waiting_tasks_are_not_known_is_not_released(store: Store) -> None:
-    slurm = Restoring([of_size(FOUR, 7, "JobHeldAdmin", array_job_id=7)])
-    applier_of(slurm, store).release(slurm.queue[7])
-    assert slurm.queue[7].reason == "JobHeldAdmin"
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_array_whose_waiting_tasks_are_not_known_is_released_only_as_a_whole(
+    store: Store, *, is_split: bool
+) -> None:
+    slurm = Restoring([of_size(FOUR, 7, "JobHeldAdmin", array_job_id=7, is_split=is_split)])
+    assert not applier_of(slurm, store).release(slurm.queue[7])
+    assert slurm.released == ([] if is_split else ["7"])
+
+
+def test_of_an_array_whose_waiting_tasks_are_not_known_nothing_is_taken_back(store: Store) -> None:
+    """Nobody could name them in an update, and the entry would stay open."""
+    journaled(store, 7, "begun", of_size(FOUR, array_job_id=7, array_tasks="3"))
+    slurm = Restoring([of_size(EIGHT, 7, "BadConstraints", array_job_id=7, is_split=True)])
+    applier = applier_of(slurm, store)
+    cycle(slurm, store, applier, WaitsOfOurs(store, applier), 0.0)
+    assert store.open_applications() == ()
+    assert slurm.calls["scontrol update"] == 0
+
+
+def test_a_release_whose_scontrol_died_is_tried_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Restoring([of_size(FOUR, 8, "JobHeldAdmin", array_job_id=7, array_tasks="3")])
+    applier = applier_of(slurm, store)
+
+    def dies(_: str) -> None:
+        raise CommandDied("scontrol release was ended by signal 9")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(slurm, "release", dies)
+        assert applier.release(slurm.queue[8])
+    assert not applier.release(slurm.queue[8])
+    assert slurm.queue[8].reason == "None"
 
 
 def test_a_restoration_that_a_killed_slurmctld_forgot_is_done_again(store: Store) -> None:

@@ -46,8 +46,9 @@ class Applier:
             msgspec.structs.replace(APPLICATION, job_id=job_id) for job_id, _, _ in jobs if job_id not in self.stay
         )
 
-    def release(self, job: JobRecord) -> None:
+    def release(self, job: JobRecord) -> bool:
         self.released.append(job.job_id)
+        return False
 
 
 def resized(store: Store, asked: Allocation, applied: Allocation) -> None:
@@ -310,7 +311,7 @@ def test_a_task_that_slurmctld_holds_gets_its_request_back_and_is_released(
     held = task(EIGHT, "JobHeldAdmin", 24)
     moments = ([] if before is None else [before]) + [held, held, task(FOUR, "JobHeldAdmin", 24)]
     applier = cycles(store, *moments)
-    assert set(applier.taken) == {(8, "somebody has set CPUs that do not go with its size")}
+    assert set(applier.taken) == {(8, "its CPUs were changed and do not go with its size")}
     assert applier.released == [8] * is_slurms
 
 
@@ -322,7 +323,7 @@ def test_a_job_with_other_cpus_than_its_tasks_gets_its_request_back_whatever_it_
     resized(store, FOUR, EIGHT)
     asked = RequestFields(min_nodes=1, min_cpus=6, min_cpus_per_node=6, cpus_per_task=EIGHT.cpus_per_task)
     job = pending_job(7, EIGHT, reason=reason, partition="gpu", gpu_type="", fields=asked)
-    why = "somebody has set CPUs that do not go with its size"
+    why = "its CPUs were changed and do not go with its size"
     assert cycles(store, job).taken == [(7, why)]
     applier = Applier()
     applier.stay = {7}

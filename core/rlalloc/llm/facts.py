@@ -124,7 +124,7 @@ def facts_of_words(words: Iterable[str], purpose: Purpose | None = None, *, besi
         value = _known_part(text)
         option = name.rpartition(".")[2]  # NeMo and verl: model.micro-batch-size
         if option in OPTION_NAMES and (option == name or equals):
-            if option not in of_others:
+            if option not in of_others or _is_32_bits(option, value):
                 finder.take(option, value, _SCRIPT)
         elif _is_served(name) or server_of(name) is not None:
             if purpose != "train":
@@ -132,6 +132,10 @@ def facts_of_words(words: Iterable[str], purpose: Purpose | None = None, *, besi
         elif not beside or purpose == "train":
             finder.words([name])
     return finder.facts()
+
+
+def _is_32_bits(option: str, value: str) -> bool:
+    return option == "dtype" and any(read(value) == "fp32" for _, read in OPTIONS[option])
 
 
 def _known_part(value: str) -> str:

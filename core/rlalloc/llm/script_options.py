@@ -229,7 +229,7 @@ OF_ENGINES: Final = frozenset(
     }
 )
 """Options that are those of the engine, where a script has an engine and a training. A program that trains can have
-some of them, too; without them it needs more memory, which is the safe side."""
+some of them, too; without them it needs more memory, which is the safe side. So 32 bits count for both."""
 TRAINERS: Final[Mapping[str, str]] = {
     "deepspeed": "deepspeed",
     "llamafactory-cli": "llamafactory",

@@ -87,23 +87,25 @@ class JobUpdates:
                 all_went &= self._begin_at([job_id], begin_s)
         return all_went
 
-    def release(self, job: JobRecord) -> None:
-        """End the hold of tasks. One that was cancelled meanwhile is no error. Raises SlurmUnavailable.
+    def release(self, job: JobRecord) -> bool:
+        """End the hold of tasks; returns whether to try again if they are still held. Raises SlurmUnavailable.
 
         With an array's own job id, scontrol would release all its tasks, whoever holds them.
         """
         named = UpdatePlan(job_id=job.job_id, fields=(), tasks="" if job.is_own_task else job.array_tasks)
-        if job.array_job_id and not (job.is_own_task or job.array_tasks):
+        if job.is_split and not (job.is_own_task or job.array_tasks):
             _log.warning("job %d stays held: Slurm does not say which of its tasks wait", job.job_id)
-            return
+            return False
         try:
             self._slurm.release(named.target)
         except (UpdateRefused, CommandDied) as err:
             _log.warning("job %s stays held: %s", named.target, err, extra={"job_id": job.job_id})
+            return True
         else:
             _log.info(
                 "job %s is released: slurmctld held it for its size", named.target, extra={"job_id": job.job_id}
             )
+            return False
         finally:
             self._progress()
 

@@ -19,8 +19,8 @@ class Journal:
         self._counters = counters
         self._open = {each.id: each for each in store.open_applications()}
         self._store_answers = True
-        self._unwritten: list[tuple[Sequence[Application], ApplicationState, float, str]] = []
-        """What was noted while the store failed, in this order."""
+        self._unwritten: dict[int, tuple[Application, ApplicationState, float, str]] = {}
+        """What was noted last of entries while the store failed."""
 
     @property
     def open_jobs(self) -> frozenset[int]:
@@ -33,15 +33,17 @@ class Journal:
         return tuple(self._open.values())
 
     def take_up(self, applications: Sequence[Application]) -> tuple[Application, ...]:
-        """Remember what the store has just said is open; returns those that still are."""
+        """Remember what the store has just said is open; returns those that still are. Tells it what it missed."""
+        if not self._store_answers:
+            return self.open_entries
         self._open = {application.id: application for application in applications}
-        while self._store_answers and self._unwritten:
-            noted, state, at_s, detail = self._unwritten[0]
-            still_open = [each for each in noted if each.id in self._open]  # another controller may have ended some
-            if still_open:
-                self._store.set_applications(still_open, state, at_s, detail)
-                self._remember(still_open, state, detail)
-            self._unwritten.pop(0)
+        # Another controller may have ended some meanwhile.
+        self._unwritten = {number: note for number, note in self._unwritten.items() if number in self._open}
+        for application, state, _, detail in self._unwritten.values():
+            self._remember([application], state, detail)
+        for number, (application, state, at_s, detail) in tuple(self._unwritten.items()):
+            self._store.set_applications([application], state, at_s, detail)
+            del self._unwritten[number]
         return self.open_entries
 
     def enter(self, applications: Sequence[Application]) -> tuple[Application, ...]:
@@ -56,7 +58,7 @@ class Journal:
         if self._store_answers:
             self._store.set_applications(applications, state, now_s, detail)
         else:
-            self._unwritten.append((applications, state, now_s, detail))
+            self._unwritten |= {each.id: (each, state, now_s, detail) for each in applications}
         self._remember(applications, state, detail)
         if state not in OPEN_STATES:
             self._counters[f"applications_{state}"] += len(applications)

@@ -188,15 +188,19 @@ class Applier:
                 and not job.unread
                 and (updates := updates_of(job, history))
                 and (entry := _unless_odd(job_id, partial(still_ours, job, updates, why))) is not None
+                and _unless_odd(job_id, partial(restorations_for, entry, job)) != ()  # else nothing could be sent
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations
             self._restore([(each, each.detail) for each in restorations], found)
         return tuple(entered)
 
-    def release(self, job: JobRecord) -> None:
-        """End slurmctld's hold of a task, or of an array's tasks that wait together. Raises SlurmUnavailable."""
-        self._updates.release(job)
+    def release(self, job: JobRecord) -> bool:
+        """End slurmctld's hold of a task, or of an array's tasks that wait together. Raises SlurmUnavailable.
+
+        Returns whether to try again if they are still held.
+        """
+        return self._updates.release(job)
 
     def _apply_batch(
         self,

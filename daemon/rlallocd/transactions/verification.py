@@ -166,7 +166,7 @@ def has_conflicting_cpus(job: JobRecord) -> bool:
     if not of_node:
         return False
     is_multiple = asked.min_cpus > of_node and asked.min_cpus % of_node == 0
-    return 0 < _cpus_of_tasks(job) != of_node or (is_multiple and asked.min_nodes == 1 and not job.needs.threads)
+    return 0 < _cpus_of_tasks(job) != of_node or (is_multiple and asked.min_nodes == 1 and not any(job.needs.parts))
 
 
 def _cpus_of_tasks(job: JobRecord) -> int:

@@ -57,7 +57,7 @@ JobKey = tuple[int, int]
 _MOST_IN_A_CYCLE: Final = 500
 """Jobs that get their requests back at once: new jobs wait meanwhile, and their grace is short."""
 _TRIED_AGAIN_AFTER_S: Final = 600.0
-_Seen = tuple[str, int, str, str, RequestFields]
+_Seen = tuple[bool, int, str, str, RequestFields]
 
 
 class _Sizes(NamedTuple):
@@ -141,8 +141,8 @@ class WaitsOfOurs:
         held = {(job.job_id, job.submitted_s): job for job in jobs if job.pending and job.reason == _HELD}
         self._to_release &= held.keys()
         for key in sorted(self._to_release):
-            if key[0] not in unfinished and not lacks_cpus(held[key]):
-                self._applier.release(held[key])
+            is_back = key[0] not in unfinished and not lacks_cpus(held[key])
+            if is_back and not self._applier.release(held[key]):
                 self._to_release.discard(key)
 
     def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
@@ -197,7 +197,7 @@ class WaitsOfOurs:
             if may_be_ours(job.reason, sizes.asked, sizes.applied):
                 yield key, f"it waits for {job.reason}"
             elif has_conflicting_cpus(job):
-                yield key, "somebody has set CPUs that do not go with its size"
+                yield key, "its CPUs were changed and do not go with its size"
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
             elif (since_s := self._passed_over_since_s.get(key)) is not None and (
@@ -229,7 +229,7 @@ def _decided_as(job: JobRecord) -> JobKey:
 
 def _seen(job: JobRecord) -> _Seen:
     """What decides whether a job can be taken back, and why it is to be."""
-    return job.reason, job.time_limit_s, job.excluded_nodes, job.required_nodes, job.fields
+    return is_of_a_size(job.reason), job.time_limit_s, job.excluded_nodes, job.required_nodes, job.fields
 
 
 def _has_ours(job: JobRecord, sizes: _Sizes) -> bool:

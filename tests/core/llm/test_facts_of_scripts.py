@@ -467,3 +467,12 @@ def test_a_command_that_names_its_model_tells_more_than_an_environment() -> None
 def test_both_loaders_of_yaml_read_the_same(value: object) -> None:
     text = yaml.safe_dump(value)
     assert parse_configuration(text) == yaml.load(text, Loader=yaml.BaseLoader)
+
+
+@pytest.mark.parametrize(("dtype", "of_training"), [("float32", "fp32"), ("float", "fp32"), ("bfloat16", None)])
+def test_beside_a_server_a_training_keeps_only_the_dtype_that_needs_more_memory(
+    dtype: str, of_training: str | None
+) -> None:
+    """Nobody can tell which of the two programs has the option."""
+    words = ("torchrun", "vllm", f"dtype={dtype}")
+    assert facts_of_words(words, "train", beside=True).dtype == of_training
