@@ -37,11 +37,11 @@ def test_explain_does_not_take_a_job_for_an_earlier_one(shadow: Installation) ->
     site.start_daemon("slurmctld")
     site.wait_for_nodes()
     assert shadow.submit("#!/bin/sh\nexec sleep 600\n", "--gpus=1") == job_id
+    no_decision = f"no decision for job {job_id}: its script has no #RLALLOC line"
     said = wait_until(
-        lambda: (done := site.try_run(explain)).status and " ".join(done.error_output.split()),
-        what=f"slurmdbd knows the new job {job_id}",
+        lambda: no_decision in (text := " ".join(site.try_run(explain).error_output.split())) and text,
+        what=f"slurmdbd knows all of the new job {job_id}",
         timeout_s=60,
     )
-    assert f"no decision for job {job_id}: its script has no #RLALLOC line" in said
     assert "an earlier job with this id was decided at 20" in said
     assert [each["decision"]["user"] for each in shadow.explain(job_id)] == [USER]
