@@ -1541,21 +1541,40 @@ end
 
 local class_of -- a block of its own: Lua has room for 200 local variables
 do
+   local ENDS_COMMAND = {"\n", ";", "&", "|"}
+
+   --- Where a command ends that stands here: at the next of these characters. Searched for one by one, they are found
+   -- much faster than as a set. `found` is where each was found before.
+   local function end_of_command(code, at, found)
+      local first = #code + 1
+      for number = 1, #ENDS_COMMAND do
+         if (found[number] or 0) < at then
+            found[number] = find(code, ENDS_COMMAND[number], at, true) or #code + 1
+         end
+         first = min(first, found[number])
+      end
+      return first
+   end
+
    --- The code without its evaluations: neither what launches one nor its model's name shows that a script trains.
    local function without_evaluations(code, texts)
-      code = gsub(code, "\\\r?\n", " ")
       for number = 1, #texts do
-         local text = texts[number]
-         local at, times = find(code, text, 1, true), 0
+         local text, kept, ends, from, times = texts[number], {}, {}, 1, 0
+         local at = find(code, text, 1, true)
          while at and times < MOST_TIMES do
             times = times + 1
-            local start = at + #text
-            if begins_word(code, at) and IS_BLANK[byte(code, start) or NEWLINE] then
-               local first = max(1, at - LINE_BYTES)
-               start = first + (match(sub(code, first, at - 1), "^.*[\n;&|]()") or 1) - 1
-               code = sub(code, 1, start - 1) .. sub(code, find(code, "[\n;&|]", at) or #code + 1)
+            local stop = at + #text
+            if begins_word(code, at) and IS_BLANK[byte(code, stop) or NEWLINE] then
+               local first = max(from, at - LINE_BYTES)
+               kept[#kept + 1] = sub(code, from, first + (match(sub(code, first, at - 1), "^.*[\n;&|]()") or 1) - 2)
+               from = end_of_command(code, at, ends)
+               stop = from
             end
-            at = find(code, text, start, true)
+            at = find(code, text, stop, true)
+         end
+         if #kept > 0 then
+            kept[#kept + 1] = sub(code, from)
+            code = concat(kept)
          end
       end
       return code
@@ -1563,7 +1582,7 @@ do
 
    --- The class of the first text of the intercept file that stands in the code; of an evaluation alone, serve.
    local function class_of_commands(code, places, intercept)
-      local texts = {}
+      local texts, rest, is_continued = {}, code, false
       for number = 1, #intercept.evaluations do
          local search = intercept.evaluations[number].search
          if find(code, search.part, 1, true) and places[search] then
@@ -1571,13 +1590,17 @@ do
          end
       end
       if #texts > 0 then
-         code = without_evaluations(code, texts)
-         places = first_places(code)
+         if find(code, "\\\n", 1, true) or find(code, "\\\r\n", 1, true) then
+            rest, is_continued = gsub(code, "\\\r?\n", " "), true
+         end
+         rest = without_evaluations(rest, texts)
       end
       for number = 1, #intercept.commands do
-         local command = intercept.commands[number]
-         if find(code, command.search.part, 1, true) and places[command.search] then
-            return command.class
+         local search = intercept.commands[number].search
+         if (is_continued or find(code, search.part, 1, true) and places[search])
+            and (#texts == 0 or find_text(rest, search, 1))
+         then
+            return intercept.commands[number].class
          end
       end
       return #texts > 0 and "serve" or nil

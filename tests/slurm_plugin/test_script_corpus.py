@@ -490,6 +490,37 @@ def test_lua_and_python_read_generated_scripts_alike(scripts: list[bytes]) -> No
             assert_alike(read, read_script(LAUNCH + script, CONFIG.word_table))
 
 
+OF_EVALUATIONS: Final = (
+    *(
+        b"accelerate launch ",
+        b"-m lm_eval ",
+        b"lm_eval",
+        b"lm-evaluation-harness",
+        b"lighteval vllm ",
+        b"torchrun x ",
+    ),
+    *(
+        b"lighteval accelerate",
+        b"deepspeed ",
+        b"finetune",
+        b"vllm serve m ",
+        b"/olmo ",
+        b" a ",
+        b"x" * 50,
+        b"y" * 390,
+    ),
+    *(b"\n", b";", b"&", b"|", b"\\\n", b" "),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(OF_EVALUATIONS), max_size=60).map(b"".join), min_size=1, max_size=20))
+def test_lua_and_python_leave_out_the_same_evaluations(scripts: list[bytes]) -> None:
+    for interpreter in INTERPRETERS:
+        for script, read in zip(scripts, read_scripts(interpreter, scripts), strict=True):
+            assert read.tag.get("class") == class_of(script, CONFIG.commands)
+
+
 def test_a_fingerprint_forgets_digits_comments_and_blanks() -> None:
     """Runs of one script have the same; another program has another."""
 
