@@ -153,7 +153,10 @@ def has_part_of(job: JobRecord, original: Allocation, intended: Allocation) -> b
 
 
 def lacks_cpus(job: JobRecord) -> bool:
-    """Whether a node's tasks ask for fewer CPUs than the job's minimum for a node: no node can hold that."""
+    """Whether a node's tasks ask for fewer CPUs than the job's minimum for a node.
+
+    No node can hold that if the job has a number of tasks.
+    """
     return 0 < _cpus_of_tasks(job) < job.fields.min_cpus_per_node
 
 
