@@ -17,7 +17,7 @@ from rlalloc.config import load_config, parse_config
 from rlalloc.store import Application, Decision, Store
 from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 from rlallocd.process.daemon_state import read_daemon_state
-from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, wait_until
+from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, WaitTimedOutError, wait_until
 from slurm_testbed.waiting import stretched
 
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
@@ -46,7 +46,7 @@ class Installation:
             "runtime_directory": str(self.runtime),
             "nodes": {"task_prolog": "trusted"},  # one script of the site serves all nodes
             "agent": {"endpoint": f"ipc://{self.runtime}/agent.sock", "deadline_s": 2.0},
-            "daemon": {"poll_s": 1.0, "outcomes_every_s": 1.0, "heartbeat_s": 2.0},
+            "daemon": {"poll_s": 1.0, "outcomes_every_s": 1.0, "heartbeat_s": 5.0},
             "history": {"first_days": 0},  # a new site has no past
             "metrics": {"listen": ""},
             "store": {"url": f"sqlite:///{self.store_path}"},
@@ -154,6 +154,11 @@ class Installation:
         try:
             found = wait_until(lambda: store.decisions_of(job_id), what=f"job {job_id} is decided", timeout_s=120)
             return found[-1]
+        except WaitTimedOutError as err:
+            # Without a tag, rlallocd had not renewed the intercept file for three heartbeats.
+            tag = self.site.try_run(["scontrol", "show", "job", str(job_id)]).output.partition("AdminComment=")[2]
+            last = self.log("rlallocd")[-2000:]
+            raise WaitTimedOutError(f"{err}; tag: {tag.splitlines()[:1]}; rlallocd's last words:\n{last}") from err
         finally:
             store.close()
 
