@@ -248,6 +248,20 @@ class TestRealSites:
         finally:
             full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
 
+    def test_a_long_list_of_array_tasks_is_read_in_full(self, commands: Commands, full_site: Site) -> None:
+        """Slurm cuts it after 64 bytes unless asked for more. Likewise after those tests."""
+        tasks = ",".join(f"{first}-{first + 1}" for first in range(0, 300, 3))
+        options = ["--hold", f"--job-name={FURTHER}", f"--array={tasks}"]
+        job_id = full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=options)
+        full_site.run(["scontrol", "update", f"JobId={job_id}", "AdminComment=perhaps ours"])
+        reader = SqueueReader(commands, _json_reader(commands))
+        try:
+            listed = {job.job_id: job for job in reader.jobs()}
+            for found in (listed, reader.read_back([job_id]), _json_reader(commands).read_back([job_id])):
+                assert (found[job_id].array_tasks, found[job_id].waiting_tasks) == (tasks, 200)
+        finally:
+            full_site.run(["scancel", f"--name={FURTHER}"])
+
     def test_a_users_text_that_imitates_another_job_changes_nothing(
         self, commands: Commands, full_site: Site
     ) -> None:

@@ -157,7 +157,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         qos=job.get("qos") or "",
         has_run=bool(job.get("tres_alloc_str")),
         array_job_id=_number(job.get("array_job_id")),
-        array_tasks=(job.get("array_task_string") or "").partition("%")[0],
+        array_tasks=whole_list(job.get("array_task_string") or ""),
         reservation=job.get("resv_name") or "",
         time_min_s=_number(job.get("time_minimum")) * 60,
         restarts=_number(job.get("restart_cnt")),
@@ -180,6 +180,11 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
 def _tres_of(text: str) -> Mapping[str, float]:
     """Kept: many jobs ask for the same."""
     return parse_tres(text)
+
+
+def whole_list(tasks: str) -> str:
+    """A list of array tasks without the number of those that may run at once; empty where Slurm has cut it."""
+    return "" if "..." in tasks else tasks.partition("%")[0]
 
 
 def waiting_tasks(text: str, most: int = 0) -> int:

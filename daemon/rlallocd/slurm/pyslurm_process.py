@@ -24,7 +24,7 @@ import pyslurm
 
 from rlalloc.devices import node_devices
 from rlalloc.tres import gpu_type_of, gpus_of
-from rlallocd.slurm.json_reader import waiting_tasks
+from rlallocd.slurm.json_reader import waiting_tasks, whole_list
 from rlallocd.slurm.pyslurm_answers import PyslurmAnswer, encode
 from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, cpus_per_core
 from rlallocd.slurm.states import is_asleep, is_awaited, is_usable
@@ -118,7 +118,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
             near_gpus=job.gres_binding == "enforce-binding",
             spares_cores=bool(job.cores_reserved_for_system or job.threads_reserved_for_system),
         ),
-        array_tasks=job.array_tasks_waiting or "",
+        array_tasks=whole_list(job.array_tasks_waiting or ""),
         waiting_tasks=waiting_tasks(job.array_tasks_waiting or "", job.array_tasks_parallel or 0),
     )
     # pyslurm takes a type of digits only (gres/gpu:1080:2) for a count, which then exceeds the total.

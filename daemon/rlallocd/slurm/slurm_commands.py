@@ -27,6 +27,8 @@ _OF_SLURMDBD = ("Problem talking to the database", "PersistInit")
 _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 
 
+_FORMATS: Final = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096"}
+"""Slurm cuts a list of array tasks after 64 bytes, and after 4,096 at the latest."""
 _LOCAL: Final = ("SACCT_LOCAL", "SCONTROL_LOCAL", "SINFO_LOCAL", "SPRIO_LOCAL", "SQUEUE_LOCAL")
 """With them a command shows this cluster alone, also where slurm.conf has FederationParameters=fed_display."""
 _DEFAULTS_OF_PEOPLE: Final = ("SACCT_", "SCONTROL_", "SINFO_", "SPRIO_", "SQUEUE_")
@@ -207,7 +209,7 @@ def _environment(ours: Mapping[str, str]) -> dict[str, str]:
         for name, value in ours.items()
         if name != OTHER_CLUSTERS and not name.startswith(_DEFAULTS_OF_PEOPLE)
     }
-    return kept | dict.fromkeys(_LOCAL, "1") | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    return kept | dict.fromkeys(_LOCAL, "1") | _FORMATS
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
