@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from rlalloc.past_job import PastJob
 from rlalloc.store.database import Database
@@ -128,8 +127,14 @@ def _insert(connection: sa.Connection) -> Any:
     """An INSERT that leaves alone what another program has added meanwhile."""
     dialect = connection.dialect.name
     if dialect == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
         return sqlite.insert(PAST_JOBS).on_conflict_do_nothing()
     if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql  # takes a tenth of a second
+
         return postgresql.insert(PAST_JOBS).on_conflict_do_nothing()
+    from sqlalchemy.dialects import mysql
+
     insert = mysql.insert(PAST_JOBS)
     return insert.on_duplicate_key_update(job_id=insert.inserted.job_id)
