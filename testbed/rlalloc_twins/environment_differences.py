@@ -127,7 +127,13 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     _given("SLURM_GPUS_ON_NODE", "GPUs per node", lambda job, _: job.given.gpus_per_node, if_there=True),
     _given(" ".join(GPU_LISTS), "the GPUs of the job on this node; in a task, its own", gpu_list, if_there=True),
     _given("SLURM_MEM_PER_NODE", "MiB per node", lambda job, _: job.given.mem_mib_per_node),
-    _given("SLURM_CPUS_PER_TASK", "CPUs per task", lambda job, _: job.given.cpus_per_task, if_there=True),
+    _given(
+        "SLURM_CPUS_PER_TASK",
+        "CPUs per task; if a user's update left fewer CPUs, the TaskProlog lowers the number "
+        "([why](../explanation/limits.md#waiting-by-our-doing))",
+        lambda job, _: job.given.cpus_per_task,
+        if_there=True,
+    ),
     _given(
         "SLURM_TASKS_PER_NODE",
         "tasks of each node; without a number of tasks, as many as its CPUs hold",

@@ -102,6 +102,7 @@ def given_to(
     if cpus != tasks * each or "CPUsPerTask" in by_user:  # its user has changed it since
         record = next((each for each in job.records if task in ("", f"_{each.get('ArrayTaskId')}")), {})
         tasks, each = int(record.get("NumTasks", tasks)) // nodes, int(record.get("CPUs/Task", each))
+        each = max(1, min(each, cpus // tasks))  # the TaskProlog names no more than there are
     return Given(nodes, gpus, gpus // nodes, cpus, tasks, each, mem_mib // nodes)
 
 

@@ -166,11 +166,11 @@ def idle(mixed: Installation) -> Iterator[Installation]:
         mixed.read_again()  # it keeps what it has read of reservations for a minute
 
 
-def begun(mixed: Installation, job_id: int, gpus: int) -> Application:
+def begun(mixed: Installation, job_id: int, gpus: int, nodes: int = 1) -> Application:
     """Wait until the job was let go with so many GPUs; the entry of the journal."""
     decision = mixed.decision(job_id)
     assert decision.allocation is not None, decision.reason
-    assert (decision.allocation.nodes, decision.allocation.gpus) == (1, gpus)
+    assert (decision.allocation.nodes, decision.allocation.gpus) == (nodes, gpus)
     wait_until(
         lambda: (entry := mixed.application(decision)) is not None and entry.state == "begun",
         what=f"job {job_id} is let go",
@@ -502,6 +502,37 @@ def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_wait
     resized, submitted = ([job[field] for field in fields] for job in (idle.job(job_id), idle.job(twin)))
     assert tuple(resized[:2]) == after
     assert resized == submitted or after == ("4", "4")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_no_srun_waits_for_cpus_that_a_users_update_took_away_just_before_the_start(
+    idle: Installation, nodes: int
+) -> None:
+    """No cycle of rlallocd is left to give the request back. The job runs as its twin does that was never resized."""
+    site = idle.site
+    steps = (
+        "echo given $SLURM_CPUS_PER_TASK $SLURM_TRES_PER_TASK\n"
+        "srun --mem=1G echo plain || exit 1\n"
+        "srun --mem=1G --cpus-per-task=$SLURM_CPUS_PER_TASK echo stated || exit 1\n"
+    )
+    options = (f"-N{nodes}", "--gpus-per-node=1", "-c4", "--mem=8G", "--time=10", "--hold")
+    job_id = idle.submit(LLM.format(words=f"gpus={nodes} cpus-per-gpu=8-8") + steps, *options)
+    twin = site.sbatch("#!/bin/sh\n" + steps, user=USER, options=options)
+    begun(idle, job_id, gpus=nodes, nodes=nodes)
+    idle.stop("rlallocd")
+    for each in (job_id, twin):
+        assert idle.job(each)["MinCPUsNode"] == ("8" if each == job_id else "4")
+        site.run(["scontrol", "update", f"JobId={each}", "MinCPUsNode=6"], user=USER)
+    site.run(["scontrol", "release", f"{job_id},{twin}"], user=USER)
+    try:
+        site.wait_for_states([job_id, twin], ENDED, timeout_s=120)
+    finally:
+        idle.start("rlallocd")
+    assert idle.job(job_id)["CPUs/Task"] == "8"
+    for each, cpus in ((job_id, "6"), (twin, "4")):
+        printed = [line for line in idle.output(each).splitlines() if not line.startswith("srun: ")]
+        assert printed[0] in (f"given {cpus}", f"given {cpus} cpu={cpus}")
+        assert set(printed[1:]) == {"plain", "stated"}
 
 
 def test_nor_does_it_keep_a_task_of_an_array_waiting(idle: Installation) -> None:

@@ -62,7 +62,7 @@ def test_a_node_whose_cpus_hold_no_whole_task_has_one(counted: str) -> None:
     """Slurm counts so after a user has set MinCPUsNode below the CPUs per task."""
     small = RESIZED | {"SLURM_TASKS_PER_NODE": counted, "SLURM_CPUS_ON_NODE": "1", "SLURM_CPUS_PER_TASK": "2"}
     found = prolog(**small, SLURM_GPUS_PER_NODE="a100:4")
-    assert (found["RLALLOC_GPUS"], found["RLALLOC_CPUS_PER_TASK"]) == ("4", "2")
+    assert (found["RLALLOC_GPUS"], found["RLALLOC_CPUS_PER_TASK"]) == ("4", "1")
     assert found["SLURM_GPUS_PER_NODE"] == "a100:2"
     assert "RLALLOC_TASKS_PER_NODE" not in found
 
@@ -107,6 +107,41 @@ def test_what_an_update_emptied_goes_from_a_job_with_its_request_back() -> None:
 def test_srun_asks_for_no_more_cpus_per_task_than_there_are(stated: str, expected: str | None) -> None:
     """From the shell or the job in which sbatch was called; srun takes it for its own --cpus-per-task."""
     assert prolog(**RESIZED, SRUN_CPUS_PER_TASK=stated).get("SRUN_CPUS_PER_TASK") == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "tasks", "expected"),
+    [
+        ("1", "6", "0", "6"),
+        ("1", "7", "2", "3"),
+        ("1", "1", "2", "1"),
+        ("2", "11,6", "1(x2)", "6"),
+        ("3", "14(x2),6", "2(x3)", "3"),
+        ("1", "16", "2", None),
+        ("2", "16,8", "2,1", None),
+    ],
+)
+def test_no_srun_waits_for_more_cpus_than_a_user_has_left_to_each_node(
+    nodes: str, cpus: str, tasks: str, expected: str | None
+) -> None:
+    """With MinCPUsNode. What srun reads has to agree, and may name the same variable in several ways."""
+    count = {} if tasks == "0" else {"SLURM_NTASKS": "9"}
+    size = {
+        "SLURM_JOB_NUM_NODES": nodes,
+        "SLURM_CPUS_ON_NODE": cpus.partition(",")[0].partition("(")[0],
+        "SLURM_JOB_CPUS_PER_NODE": cpus,
+        "SLURM_TASKS_PER_NODE": tasks,
+    }
+    found = prolog(**RESIZED | size | count, SLURM_TRES_PER_TASK="cpu=2", SRUN_CPUS_PER_TASK="32")
+    assert found.get("SLURM_CPUS_PER_TASK") == expected
+    per_task = expected or "8"
+    assert (found["RLALLOC_CPUS_PER_TASK"], found["SRUN_CPUS_PER_TASK"]) == (per_task, per_task)
+    assert found["SLURM_TRES_PER_TASK"] == f"cpu={per_task}"
+
+
+def test_no_cpus_per_task_are_made_up_where_the_nodes_differ() -> None:
+    small = {name: value for name, value in RESIZED.items() if name != "SLURM_CPUS_PER_TASK"}
+    assert "SLURM_CPUS_PER_TASK" not in prolog(**small | {"SLURM_JOB_CPUS_PER_NODE": "11,6"})
 
 
 def test_only_marked_jobs_and_only_the_batch_step() -> None:
@@ -225,8 +260,9 @@ def test_memory_is_told_where_slurm_says_it_in_one_way(
     ids=["never changed", "has its request back", "has its request back, by task"],
 )
 def test_a_job_that_was_not_resized_keeps_what_sbatch_wrote(tmp_path: Path, record: str) -> None:
-    found = with_record(tmp_path, record)
-    assert not {"SLURM_GPUS", "SLURM_NTASKS", "SLURM_TRES_BIND"} & set(found)
+    found = with_record(tmp_path, record, SLURM_CPUS_PER_TASK="16")  # more than there are, by its user's update
+    assert not {"SLURM_GPUS", "SLURM_NTASKS", "SLURM_TRES_BIND", "SLURM_CPUS_PER_TASK"} & set(found)
+    assert found["RLALLOC_CPUS_PER_TASK"] == "16"
     assert (found["RLALLOC_GPUS"], found["SLURM_SET_BY_RLALLOC"]) == ("2", "7 ")
 
 

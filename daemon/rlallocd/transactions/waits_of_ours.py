@@ -15,7 +15,8 @@ may then start on the first GPUs that are free.
 
 Where somebody has changed a job's CPUs so that those of a node's tasks are not those of the node, the job gets its
 request back whatever it waits for, and if it is held, too. If the tasks ask for fewer than the node is to have, Slurm
-may find no node. If they ask for more, the job starts, and its srun then waits until the time limit (22.05, 24.11).
+may find no node. If they ask for more, the job starts with fewer (22.05, 24.11), and only the TaskProlog keeps its
+srun from waiting for the others.
 
 slurmctld holds a job that no node can hold: BadConstraints, with priority 0. An update of the job ends this hold. But
 once a task held in this way waits for others of its array, slurmctld shows the hold as an administrator's

@@ -221,6 +221,22 @@ def test_cpus_of_a_task_that_a_user_has_set_since_are_those_of_its_environment()
     assert "expected '2'" in texts(floor(job, without))[0]
 
 
+def test_cpus_of_a_task_are_no_more_than_a_user_has_left_to_its_node() -> None:
+    left = msgspec.structs.replace(LARGER, cpus_per_task=6)
+    shown = {"TresPerNode": "gres:gpu:8", "MinCPUsNode": "6", "NumTasks": "1", "CPUs/Task": "8"}
+    events = (UserEvent("update", 3.0, ("MinCPUsNode=6",)),)
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=events),))
+    for cpus, is_right in ((6, True), (8, False)):
+        stated = {**ours(left, 21), "RLALLOC_CPUS_PER_TASK": str(cpus), "SLURM_CPUS_PER_TASK": str(cpus)}
+        job = job_with(LARGER, tasks={"": ended(left)}, runs={"0.0": run_of(batch_of(left, 21, **stated))})
+        job, without = (
+            msgspec.structs.replace(each, events={0: PENDING}, records=({**each.records[0], **shown},))
+            for each in (job, job_without())
+        )
+        found = texts(floor(job, without, plan))
+        assert is_right != any("CPUS_PER_TASK is '8', expected '6'" in text for text in found)
+
+
 def test_a_run_on_a_node_with_fewer_gpus_than_the_last_is_right() -> None:
     """Of an exclusive job that was requeued: accounting knows the last run only."""
     own = msgspec.structs.replace(SUBMISSION, options=("-N1", "--gres=gpu:2", "--exclusive"))
