@@ -1,12 +1,14 @@
 """What a cycle of rlallocd costs by the size of the site: 1,000 to 10,000 waiting jobs, up to 2,000 nodes.
 
-    python bench/daemon_scale.py [--steady 10] [--mixed]
+    python bench/daemon_scale.py [--steady 10] [--mixed] [--resized]
 
 A controller runs against a replayed slurmctld, which prints a generated queue as squeue does: reading, knowledge,
 decisions, the store and verification are real. The time of Slurm's own programs, of slurmctld and of printing is left
 out (docs/results/slurm-load.md has it). Every waiting job is ours. An agent in the same process answers the baseline
-heuristic. The nodes are full but for one in fifty. With ``--mixed``, nodes have GPUs of three types in overlapping
-partitions, and jobs name types or partitions. docs/results/scale.md has figures.
+heuristic, which changes no job. The nodes are full but for one in fifty. With ``--mixed``, nodes have GPUs of three
+types in overlapping partitions, and jobs name types or partitions. With ``--resized``, all nodes are full, the agent
+answers the least of everything, and each job asks for more and is decided once: all wait in smaller sizes.
+docs/results/scale.md has figures.
 """
 
 import argparse
@@ -26,6 +28,9 @@ import numpy as np
 from daemon_decisions import BaselineAgent, node, tag_text
 from rlalloc.config import parse_config
 from rlalloc.devices import Device, NodeDevices
+from rlalloc.job import Shares
+from rlalloc.messages import Decided, PolicyAnswer
+from rlalloc.observation import EncodedQuestion
 from rlalloc.store import Store
 from rlallocd.controller import Controller
 from rlallocd.decisions.agent_client import AgentClient
@@ -55,15 +60,27 @@ POLL_S: Final = 5.0
 """``daemon.poll_s``: while nothing is submitted, a cycle starts this often."""
 OLDEST: Final = generations()[0]
 _EMPTY: Final = "N/A"
+_SET_BY_UPDATE: Final = {
+    "NumTasks": "NumTasks",
+    "TasksPerNode": "NTPerNode",
+    "CPUsPerTask": "cpus-per-task",
+    "NumCPUs": "NumCPUs",
+    "MinCPUsNode": "MinCpus",
+    "TresPerNode": "tres-per-node",
+    "Nice": "Nice",
+    "AdminComment": "admin_comment",
+}
+"""Field of an update: column of squeue that then shows it as it is."""
 _PADDING: Final = " ".join(f"Unread{number}=(null)" for number in range(40))
 
 
 class ReplayedCommands(Commands):
     """Prints a queue as squeue and scontrol do."""
 
-    def __init__(self, running: int, *, mixed: bool) -> None:
+    def __init__(self, running: int, *, mixed: bool, resized: bool) -> None:
         super().__init__(timeout_s=1.0)
         self.mixed = mixed
+        self.resized = resized
         self.running = running
         self.jobs: dict[int, dict[str, str]] = {}
         self.printing_s = 0.0
@@ -71,7 +88,8 @@ class ReplayedCommands(Commands):
     def submit(self, number: int, now_s: int) -> None:
         """Add jobs until there are ``number``, each deferred for rlalloc; the first ones run."""
         for job_id in range(len(self.jobs) + 1, number + 1):
-            self.jobs[job_id] = columns_of(job_id, now_s, runs=job_id <= self.running, mixed=self.mixed)
+            gpus = (2 if self.resized else 1, 2, 4, 8)[job_id % 4]
+            self.jobs[job_id] = columns_of(job_id, now_s, gpus, runs=job_id <= self.running, mixed=self.mixed)
 
     def run(self, *words: str) -> str:
         """Answer squeue, in the columns that are asked for, or ``scontrol show job`` of the whole queue."""
@@ -101,6 +119,16 @@ class ReplayedCommands(Commands):
         )
         self.printing_s += time.process_time() - began_s
         return text
+
+
+class SmallestAgent(BaselineAgent):
+    """Answers the least of everything."""
+
+    def decide(self, questions: Sequence[EncodedQuestion], *, sample: bool) -> Decided:
+        """Answer all of them; ``sample`` makes no difference."""
+        decided = super().decide(questions, sample=sample)
+        smallest = PolicyAnswer(shares=Shares(0.0, 0.0, 0.0), log_probability=0.0)
+        return msgspec.structs.replace(decided, answers=(smallest,) * len(questions))
 
 
 class ReplayedSlurm:
@@ -143,9 +171,24 @@ class ReplayedSlurm:
         return SiteLimits(enforced=False)
 
     def update(self, plan: UpdatePlan) -> None:
-        """Count it; the baseline changes nothing."""
-        del plan
+        """Carry it out for a job of one node."""
         self.calls["scontrol update"] += 1
+        fields = dict(plan.fields)
+        row = self._commands.jobs[plan.job_id]
+        row |= {column: fields[field] for field, column in _SET_BY_UPDATE.items() if field in fields}
+        if "NumCPUs" not in fields:
+            return
+        cpus, mem_mib, gpus = fields["NumCPUs"], fields["MinMemoryNode"], fields["TresPerNode"].rpartition(":")[2]
+        row |= {
+            "MinMemory": f"{mem_mib}M",
+            "TimeLimit": f"{fields['TimeLimit']}:00",
+            "tres-alloc": f"cpu={cpus},mem={mem_mib}M,node=1,billing=1,gres/gpu={gpus}",
+        }
+
+    def never_runs(self, jobs: Sequence[JobRecord]) -> dict[int, str]:
+        """Any size may run."""
+        del jobs
+        return {}
 
     def together(self) -> AbstractContextManager[None]:
         """Updates take no process here."""
@@ -175,6 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steady", type=int, default=10, help="cycles of each kind to take the median of")
     parser.add_argument("--mixed", action="store_true", help="nodes of several types, in partitions that overlap")
+    parser.add_argument("--resized", action="store_true", help="all jobs wait in smaller sizes than they asked for")
     given = parser.parse_args()
     steady = given.steady
     print(f"{'waiting':>8} {'running':>8} {'nodes':>6} {'cycle':>8} {'of a core':>10} ", end="")
@@ -182,7 +226,11 @@ def main() -> None:
     rows = []
     for waiting, running, nodes in SIZES:
         with ProcessPoolExecutor(1) as pool:
-            rows.append(pool.submit(measure, waiting, running, nodes, steady, mixed=given.mixed).result())
+            rows.append(
+                pool.submit(
+                    measure, waiting, running, nodes, steady, mixed=given.mixed, resized=given.resized
+                ).result()
+            )
         cycle_s, changed_s, pass_s, burst_s, memory_mib = rows[-1]
         print(f"{waiting:>8,} {running:>8,} {nodes:>6,} {cycle_s:>6.3f} s {cycle_s / POLL_S:>10.1%} ", end="")
         print(f"{changed_s:>11.2f} s {pass_s:>8.2f} s {burst_s:>13.2f} s {memory_mib:>4.0f} MiB", flush=True)
@@ -191,15 +239,15 @@ def main() -> None:
     print(text.format(*ratios))
 
 
-def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool) -> tuple[float, ...]:
+def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool, resized: bool) -> tuple[float, ...]:
     """Processor time [s] of a steady cycle, of others, and memory [MiB].
 
     The others: after all priorities have changed, after a job has ended, and with a burst of new jobs.
     """
     collect_rarely()
     random = np.random.default_rng(0)
-    commands = ReplayedCommands(running, mixed=mixed)
-    site = [_node(number, random, mixed=mixed) for number in range(nodes)]
+    commands = ReplayedCommands(running, mixed=mixed, resized=resized)
+    site = [_node(number, random, mixed=mixed, full=resized) for number in range(nodes)]
     with tempfile.TemporaryDirectory() as folder:
         config = parse_config(
             json.dumps(
@@ -210,13 +258,15 @@ def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool)
                     "runtime_directory": folder,
                     "store": {"url": f"sqlite:///{folder}/store.sqlite"},
                     "policy": {"directory": folder},
+                    "redecision": {"max_updates": 0 if resized else 3},
                 }
             ),
             "bench",
         )
         store = Store(config.store.url)
         slurm = ReplayedSlurm(commands, site)
-        controller = Controller(config, cast(Slurm, slurm), store, cast(AgentClient, BaselineAgent()))
+        agent = SmallestAgent() if resized else BaselineAgent()
+        controller = Controller(config, cast(Slurm, slurm), store, cast(AgentClient, agent))
         while len(commands.jobs) < running + waiting - BURST:
             commands.submit(min(len(commands.jobs) + 2_000, running + waiting - BURST), int(time.time()))
             controller.cycle()
@@ -229,8 +279,10 @@ def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool)
 
         burst_s = cycle_s_of_ours()
         decided = controller.counters["decided_enforce"]
-        if decided != waiting:
-            raise SystemExit(f"{decided} of {waiting} jobs were decided: {dict(controller.counters)}")
+        updated = controller.counters["applications_begun"]
+        if decided != waiting or updated != waiting * resized:
+            text = f"{decided} of {waiting} jobs were decided, {updated} resized"
+            raise SystemExit(f"{text}: {dict(controller.counters)}")
         controller.cycle()
         cycle_s = float(np.median([cycle_s_of_ours() for _ in range(steady)]))
         changed = []
@@ -247,22 +299,21 @@ def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool)
     return cycle_s, float(np.median(changed)), float(np.median(passes)), burst_s, peak_mib
 
 
-def _node(number: int, random: np.random.Generator, *, mixed: bool) -> NodeRecord:
-    """One node of eight GPUs, all in use but on one node in fifty."""
+def _node(number: int, random: np.random.Generator, *, mixed: bool, full: bool) -> NodeRecord:
+    """One node of eight GPUs, all in use but, unless ``full``, on one node in fifty."""
     gpu_type = TYPES[number % len(TYPES)] if mixed else TYPES[0]
     return msgspec.structs.replace(
         node(number, random, 1),
         partitions=("gpu", gpu_type) if mixed else ("gpu",),
-        devices=(NodeDevices(Device("gpu", gpu_type), 8, 8 if number % 50 else 4),),
+        devices=(NodeDevices(Device("gpu", gpu_type), 8, 8 if full or number % 50 else 4),),
     )
 
 
-def columns_of(job_id: int, now_s: int, *, runs: bool, mixed: bool) -> dict[str, str]:
+def columns_of(job_id: int, now_s: int, gpus: int, *, runs: bool, mixed: bool) -> dict[str, str]:
     """What squeue prints of a job of one node: one that runs, or one that the plugin has just deferred.
 
     On a mixed site a third of the jobs names a type, another third a partition.
     """
-    gpus = (1, 2, 4, 8)[job_id % 4]
     gpu_type = TYPES[job_id % 7 % len(TYPES)]
     gres = f"gres:gpu:{gpu_type}:{gpus}" if mixed and job_id % 3 == 0 else f"gres:gpu:{gpus}"
     deferred_s = now_s + 3600
