@@ -31,18 +31,20 @@ def from_row(row: Mapping[Any, Any], kind: type[Row]) -> Row:
     values = {}
     column = ""
     try:
-        for column, hint in _type_hints(kind).items():
+        for column, structure in _columns(kind).items():
             value = row[column]
-            is_json = value is not None and _is_structure(hint)
-            values[column] = msgspec.json.decode(value, type=hint) if is_json else value
+            is_json = value is not None and structure is not None
+            values[column] = msgspec.json.decode(value, type=structure) if is_json else value
         column = ""
         return msgspec.convert(values, kind, strict=False)
     except (msgspec.MsgspecError, TypeError, ValueError) as err:
         raise UnreadableRow(f"{column}: {err}" if column else str(err)) from err
 
 
-_type_hints = cache(get_type_hints)
-"""Made once a class: making them takes longer than a query."""
+@cache
+def _columns(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The columns of a class, with the types of those that are JSON. Made once: it takes longer than a query."""
+    return {column: hint if _is_structure(hint) else None for column, hint in get_type_hints(kind).items()}
 
 
 def _is_structure(hint: Any) -> bool:
