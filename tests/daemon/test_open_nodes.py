@@ -8,7 +8,7 @@ import pytest
 from rlallocd.cluster.node_pools import NodePools
 from rlallocd.cluster.open_nodes import OpenNodes
 from rlallocd.slurm import NodeRecord, ReservationRecord
-from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB, SIZE
 
 NOW_S = 1000.0
@@ -69,6 +69,8 @@ def test_a_state_stands_for_all_that_an_answer_depends_on() -> None:
     before = opened_at((FREE,), (reservation("r", 1700, 1800, "n1"),), NOW_S).state_for(ONE)
     later = opened_at((FREE,), (reservation("r", 1700, 1800, "n1"),), NOW_S + 1).state_for(ONE)
     assert before == later
+    in_use = msgspec.structs.replace(FREE, cpus_used=FREE.cpus, devices=gpus("a100", 8, 8))
+    assert opened_at((in_use,), (reservation("r", 1700, 1800, "n1"),), NOW_S).state_for(ONE) == before
     nearer = opened_at((FREE,), (reservation("r", 1700, 1800, "n1"),), 1700.0 - ONE.time_limit_s + 1).state_for(ONE)
     gone = opened_at((msgspec.structs.replace(FREE, usable=False),), (), NOW_S).state_for(ONE)
     assert len({before, nearer, gone}) == 3

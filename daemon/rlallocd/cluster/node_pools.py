@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from rlalloc.constraint import has_features, is_simple
 from rlalloc.counted import counted
 from rlalloc.devices import ANY_GPU, NOWHERE, Device, place_of
 from rlalloc.job import Allocation
-from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
+from rlalloc.pool import DEVICES, FURTHER, FloatArray, IntArray, Pool, holding
 from rlalloc.sockets import Sockets
 from rlallocd.cluster.node_demands import names_in, open_to
 from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
@@ -84,32 +85,43 @@ class _Alike(NamedTuple):
 
 
 class NodePools:
-    """Each pool is looked up once. ``has`` and ``free`` are arrays over all nodes, with the columns of a stock.
-
-    ``with_devices`` is the number of usable nodes with devices.
-    """
+    """Each pool is looked up once. What it is made of is found out when it is first asked for."""
 
     def __init__(self, nodes: Sequence[NodeRecord]) -> None:
         self.nodes = tuple(nodes)
-        self.places = {node.name: place for place, node in enumerate(self.nodes)}
-        self._alike: dict[_Alike, int] = {}
-        self._kind = np.array([self._alike.setdefault(_alike(node), len(self._alike)) for node in self.nodes], int)
-        self._kinds = tuple(self._alike)
-        self.with_devices = sum(node.usable and bool(node.devices) for node in self.nodes)
-        further = max((len(node.devices) for node in self.nodes), default=1)
-        self.has = np.zeros((len(self.nodes), max(FURTHER, FURTHER - 1 + further)))
-        self.free = self.has.copy()
-        for place, node in enumerate(self.nodes):
-            self.has[place, CPUS], self.free[place, CPUS] = node.cpus, node.cpus - node.cpus_used
-            self.has[place, MEM_MIB], self.free[place, MEM_MIB] = node.mem_mib, node.mem_mib - node.mem_mib_used
-            for number, each in enumerate(node.devices):
-                column = column_of(number)
-                self.has[place, column], self.free[place, column] = each.count, each.count - each.used
         self._known: dict[tuple[str, Asked], NodePool] = {}
         self._places: dict[frozenset[str], IntArray] = {}
         self._mixed: dict[tuple[str, str, str], bool] = {}
         self._held: dict[_Held, bool] = {}
         self._told: dict[tuple[str, Asked], str] = {}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each node stands, by its name."""
+        return {node.name: place for place, node in enumerate(self.nodes)}
+
+    @cached_property
+    def has(self) -> FloatArray:
+        """What each node has, with the columns of a stock."""
+        return _stock([(node.cpus, node.mem_mib, [each.count for each in node.devices]) for node in self.nodes])
+
+    @cached_property
+    def free(self) -> FloatArray:
+        """What no job holds of it, likewise."""
+        used = [(node.cpus_used, node.mem_mib_used, [each.used for each in node.devices]) for node in self.nodes]
+        return self.has - _stock(used)
+
+    @cached_property
+    def with_devices(self) -> int:
+        """The number of usable nodes with devices."""
+        return sum(node.usable and bool(node.devices) for node in self.nodes)
+
+    @cached_property
+    def _kinds(self) -> tuple[tuple[_Alike, ...], IntArray]:
+        """The different kinds of nodes, and the kind of each node by its place among them."""
+        kinds: dict[_Alike, int] = {}
+        kind = [kinds.setdefault(_alike(node), len(kinds)) for node in self.nodes]
+        return tuple(kinds), np.array(kind, dtype=np.int64)
 
     def for_job(self, job: JobRecord, partition: str) -> NodePool:
         """The pool of a job in one of its partitions, by its devices, features, excluded nodes and other needs.
@@ -142,14 +154,19 @@ class NodePools:
 
         ``closed`` are nodes to leave out.
         """
-        required = names_in(job.required_nodes)
-        if required is None:
+        if names_in(job.required_nodes) is None:
             yield f"rlalloc cannot read the node list {job.required_nodes}"
-            return
-        named = required if size.nodes >= len(required) else frozenset()  # the update clears a longer list
-        if not self._hold(job, size, named, closed):
+        elif not self.fits(job, size, closed):
             found = "there is no node" if size.nodes == 1 else f"there are no {size.nodes} nodes"
             yield f"{found}{job.needs.which_nodes} for it with {size.describe()}"
+
+    def fits(self, job: JobRecord, size: Allocation, closed: frozenset[str] = frozenset()) -> bool:
+        """Whether ``unfit`` would say nothing."""
+        required = names_in(job.required_nodes)
+        if required is None:
+            return False
+        named = required if size.nodes >= len(required) else frozenset()  # the update clears a longer list
+        return self._hold(job, size, named, closed)
 
     def told_of_sockets(self, job: JobRecord) -> str:
         """What the sockets, cores and threads that a job asks for leave of its nodes; empty if it asks for none."""
@@ -185,6 +202,7 @@ class NodePools:
         return self._places[names]
 
     def _pool(self, partition: str, device: Device, features: str, excluded_nodes: str, needs: NodeNeeds) -> NodePool:
+        kinds, kind = self._kinds
         excluded = names_in(excluded_nodes)
         readable = excluded is not None and is_simple(features)
         # Where the devices of these jobs stand among a node's, -1 where it has none for them.
@@ -196,22 +214,22 @@ class NodePools:
             and has_features(alike.features, features)
             and alike.meets(needs)
             else NOWHERE
-            for alike in self._alike
+            for alike in kinds
         ]
-        numbers = np.array(of_kind, dtype=np.int64)[self._kind]
+        numbers = np.array(of_kind, dtype=np.int64)[kind]
         for name in excluded or ():
             if name in self.places:
                 numbers[self.places[name]] = NOWHERE
         places = np.flatnonzero(numbers >= 0)
         columns = np.where(numbers[places] > 0, FURTHER - 1 + numbers[places], DEVICES)
-        threads = np.array([alike.threads_for(needs) for alike in self._alike], dtype=np.float64)[self._kind[places]]
+        threads = np.array([alike.threads_for(needs) for alike in kinds], dtype=np.float64)[kind[places]]
         pool = Pool(places, columns if columns.any() else None, threads=threads if (threads > 1.0).any() else None)
         has = pool.of(self.has)
         gpus, cpus, mem_mib = has[np.lexsort(has.T[::-1])[-1]].astype(int).tolist() if len(places) else (0, 0, 0)
-        pairs = set(zip(self._kind[places].tolist(), numbers[places].tolist(), strict=True))
+        pairs = set(zip(kind[places].tolist(), numbers[places].tolist(), strict=True))
         if device.kind == "shard":  # Slurm gives a job shards of one GPU of a node
-            gpus = max((self._kinds[kind].per_gpu[number] for kind, number in pairs), default=0)
-        types = {self._kinds[kind].devices[number].type for kind, number in pairs}
+            gpus = max((kinds[each].per_gpu[number] for each, number in pairs), default=0)
+        types = {kinds[each].devices[number].type for each, number in pairs}
         # Where a type is unknown, its GPUs may be the smallest.
         gpu_types = () if "" in types else tuple(sorted(types))
         return NodePool(partition, device, pool, has, NodeShape(gpus, cpus, mem_mib), gpu_types, needs.contiguous)
@@ -232,6 +250,14 @@ def _free_part(node: NodeRecord) -> NodeRecord:
         mem_mib_used=0,
         devices=tuple(devices),
     )
+
+
+def _stock(rows: Sequence[tuple[int, int, list[int]]]) -> FloatArray:
+    """CPUs, MiB and devices of nodes, in the columns of a stock."""
+    kinds = max((len(devices) for *_, devices in rows if devices), default=1)
+    padded = ((cpus, mem_mib, devices + [0] * (kinds - len(devices))) for cpus, mem_mib, devices in rows)
+    stock = [(devices[0], cpus, mem_mib, *devices[1:]) for cpus, mem_mib, devices in padded]
+    return np.array(stock, dtype=np.float64).reshape(len(rows), FURTHER - 1 + kinds)
 
 
 def column_of(number: int) -> int:
