@@ -8,10 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import Application, JobHistory, Store
 from rlallocd.decisions.decisions import Snapshot
-from rlallocd.slurm import JobRecord, RequestFields, ReservationRecord, SiteLimits, SlurmUnavailable, UpdateRefused
+from rlallocd.slurm import (
+    JobRecord,
+    NodeNeeds,
+    RequestFields,
+    ReservationRecord,
+    SiteLimits,
+    SlurmUnavailable,
+    UpdateRefused,
+)
 from rlallocd.transactions import waits_of_ours
 from rlallocd.transactions.transactions import Applier as RealApplier
 from rlallocd.transactions.waits_of_ours import WaitsOfOurs
@@ -332,6 +341,58 @@ def test_a_job_with_other_cpus_than_its_tasks_gets_its_request_back_whatever_it_
     for at_s, seen in enumerate((job, job, changed, changed)):
         waits.give_back(Snapshot(float(at_s), (seen,), (NODE,), {}, None), INTERVAL_S)
     assert len(applier.taken) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"partition": "small"},
+        {"features": "small"},
+        {"excluded_nodes": NODE.name},
+        {"required_nodes": "n2"},
+        {"needs": NodeNeeds(tmp_disk_mib=1000)},
+        {"reason": "BadConstraints"},
+        {"state": "RUNNING"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_job_that_has_changed_is_looked_at_again_beside_others_that_have_not(
+    store: Store, change: dict[str, object]
+) -> None:
+    """Its user has moved it to a node that its decided size does not fit, or Slurm says something else of it."""
+    resized(store, FOUR, EIGHT)
+    small = msgspec.structs.replace(
+        NODE, name="n2", partitions=("small", "gpu"), features=frozenset(("small",)), tmp_disk_mib=1000,
+        devices=gpus("a100", 4, 4),
+    )  # fmt: skip
+    nodes = (msgspec.structs.replace(NODE, devices=gpus("a100", 8, 8)), small)
+    tasks = task(EIGHT, "Priority", 32), task(EIGHT, "Priority", 32, job_id=9)
+    changed = msgspec.structs.replace(tasks[0], **change)
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    for at_s, jobs in enumerate((tasks, tasks, (changed, tasks[1]))):
+        assert applier.taken == []
+        waits.give_back(Snapshot(float(at_s), jobs, nodes, {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [8] * changed.pending
+
+
+def test_what_a_store_that_failed_did_not_say_is_read_in_the_next_cycle(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resized(store, FOUR, EIGHT)
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    snapshot = Snapshot(0.0, (task(EIGHT, "BadConstraints", 32),), (NODE,), {}, None)
+
+    def fail(_: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(store.sizes, "of", fail)
+        with pytest.raises(StoreError):
+            waits.give_back(snapshot, INTERVAL_S)
+    waits.give_back(snapshot, INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [8]
 
 
 def test_not_all_jobs_get_their_requests_back_in_one_cycle(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

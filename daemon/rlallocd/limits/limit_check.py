@@ -9,7 +9,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlallocd.cluster.node_demands import open_to
-from rlallocd.cluster.node_pools import NodePools, free_parts
+from rlallocd.cluster.node_pools import NodePools
 from rlallocd.cluster.open_nodes import OpenNodes
 from rlallocd.limits.account_limits import NO_CLAIMS, Claims, account_obstacles
 from rlallocd.limits.binding_limits import binding_of
@@ -41,11 +41,6 @@ class SiteView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def node_pools(self) -> NodePools:
         """Its nodes, by what jobs ask of them."""
         return self.pools or NodePools(self.nodes)
-
-    @cached_property
-    def free_parts(self) -> NodePools:
-        """What no job holds of its nodes."""
-        return free_parts(self.nodes)
 
     @cached_property
     def open_nodes(self) -> OpenNodes:

@@ -25,15 +25,19 @@ not held then, or for BadConstraints. Such a task also gets its request back, an
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
 
 from rlalloc.job import Allocation
 from rlalloc.store import Store
+from rlallocd.cluster.node_pools import NodePools, asked_by, free_parts
 from rlallocd.decisions.decisions import Snapshot
 from rlallocd.decisions.type_choices import as_submitted
 from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
-from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.slurm import JobRecord, NodeRecord, RequestFields
 from rlallocd.submissions.job_tag import read_tag
 from rlallocd.transactions.transactions import Applier
 from rlallocd.transactions.verification import (
@@ -66,161 +70,209 @@ class _Sizes(NamedTuple):
 
     asked: Allocation
     applied: Allocation
+    asks_for_more: bool
+    """Whether the applied one takes more of anything, time included."""
     was_taken_back: bool = False
     """The journal says so; slurmctld may have forgotten it, if it was killed."""
+
+
+class _Kind(msgspec.Struct, eq=False, weakref=True):
+    """Jobs that wait alike: for the same reason, with the same sizes, and for the same nodes."""
+
+    job: JobRecord
+    """One of them."""
+    sizes: _Sizes
+    passed_over: bool = False
+    no_nodes: str = ""
+    """Why no nodes hold the decided size though some hold the request."""
+    seen: object = None
+    """The state of nodes and reservations in which nodes were looked for."""
+
+    def look_at(self, site: SiteView, free: NodePools) -> None:
+        """Find out whether such jobs are passed over now, and whether there are nodes for them."""
+        job, sizes, open_nodes = self.job, self.sizes, site.open_nodes
+        self.passed_over = _is_passed_over(job, sizes, site, free)
+        seen = open_nodes.state_for(sizes.asked), open_nodes.state_for(sizes.applied)
+        if job.reason in _FOR_NODES and seen != self.seen:
+            self.seen = seen
+            why = open_nodes.why_not(job, sizes.applied)
+            fits_as_asked = why and not open_nodes.why_not(as_submitted(job, sizes.applied), sizes.asked)
+            self.no_nodes = why if fits_as_asked else ""
+
+
+class _Waiting(msgspec.Struct):
+    """A job that waits for what may be our doing, and what was found of it since it does, or since its last decision.
+
+    It has no ``kind`` where it does not have a size of ours.
+    """
+
+    job: JobRecord
+    sizes: _Sizes | None = None
+    kind: _Kind | None = None
+    why: str = ""
+    """Why it is to get its request back whatever nodes there are."""
+    passed_over_since_s: float | None = None
+    stays: tuple[float, _Seen] | None = None
+    """It could not be taken back: until when it is left, unless what was seen of it changes."""
+
+    def is_left(self, now_s: float) -> bool:
+        """Whether a job like this could not be taken back before, so that its size is not ours alone."""
+        return self.stays is not None and now_s < self.stays[0] and self.stays[1] == _seen(self.job)
 
 
 class WaitsOfOurs:
     """Looks at all pending jobs in each cycle, however long ago they were let go.
 
-    What was decided for a job is read from the store once, and a job that waits for nodes is looked at again only
-    where the nodes or reservations have changed.
+    What was decided for a job is read from the store once. What follows from its record is found out again only where
+    the record has changed, and what follows from the nodes once for all jobs that wait alike.
     """
 
     def __init__(self, store: Store, applier: Applier) -> None:
         self._store = store
         self._applier = applier
-        self._sizes: dict[JobKey, _Sizes | None] = {}
-        self._fits: dict[JobKey, object] = {}
-        self._passed_over_since_s: dict[JobKey, float] = {}
-        self._free: dict[int, bool] = {}
-        """For each pending job of the last cycle: whether only slurmctld can hold it now for its CPUs per task."""
+        self._waiting: dict[int, _Waiting] = {}
+        self._kinds: WeakValueDictionary[tuple[object, ...], _Kind] = WeakValueDictionary()
+        self._pending: dict[int, JobRecord] = {}
+        """The pending jobs of the last cycle."""
+        self._held_by_slurm: set[int] = set()
+        """Those of them that only slurmctld held, for their CPUs per task."""
         self._to_release: set[JobKey] = set()
-        self._stays: dict[JobKey, tuple[float, _Seen]] = {}
-        """Jobs that could not be taken back: until when they are left, unless what was seen of them changes."""
+        self._nodes: tuple[NodeRecord, ...] = ()
+        self._free = free_parts(())
 
     def forget(self, jobs: Collection[JobKey]) -> None:
         """Read again what was decided for these jobs: there is a new decision."""
-        for key in jobs:
-            self._sizes.pop(key, None)
-            self._fits.pop(key, None)
-            self._passed_over_since_s.pop(key, None)
-            self._stays.pop(key, None)
+        for job_id, _ in jobs:
+            self._waiting.pop(job_id, None)
 
     def give_back(self, snapshot: Snapshot, interval_s: float) -> None:
         """Give jobs their requests back that wait by our doing. Raises SlurmError, StoreError.
 
         ``interval_s`` is for how long a job may be passed over that its request might have started.
         """
-        self._release(snapshot.jobs)
-        waiting = self._waiting(snapshot.jobs)
-        held_by_slurm = {key for key, job in waiting.items() if job.array_job_id and self._is_held_by_slurm(job)}
-        self._free = {
-            job.job_id: _is_free(job) or self._is_held_by_slurm(job) for job in snapshot.jobs if job.pending
+        now_s = snapshot.taken_s
+        pending = {job.job_id: job for job in snapshot.jobs if job.pending}
+        self._release(pending.values())
+        self._held_by_slurm = {
+            job_id for job_id, job in pending.items() if job.reason == _HELD and self._is_held_by_slurm(job)
         }
-        self._read_sizes(waiting)
-        resized = [
-            (key, job, sizes)
-            for key, job in waiting.items()
-            if (sizes := self._sizes[key]) is not None and _has_ours(job, sizes)
-        ]
-        self._passed_over_since_s = {
-            key: self._passed_over_since_s.get(key, snapshot.taken_s)
-            for key, job, sizes in resized
-            if _is_passed_over(job, sizes, snapshot.site)
-        }
-        left = {key for key, job, _ in resized if self._is_left(key, job, snapshot.taken_s)}
-        tried = [each for each in resized if each[0] not in left]
-        by_us = self._by_our_doing(tried, snapshot.site, interval_s) if tried else ()
-        found = dict(itertools.islice(by_us, _MOST_IN_A_CYCLE))
+        self._pending = pending
+        self._waiting = self._look_at(pending)
+        if self._kinds and snapshot.nodes is not self._nodes:  # they are not read in each cycle
+            self._nodes, self._free = snapshot.nodes, free_parts(snapshot.nodes)
+        for kind in self._kinds.values():
+            kind.look_at(snapshot.site, self._free)
+        for each in self._waiting.values():
+            if each.kind is None or not each.kind.passed_over:
+                each.passed_over_since_s = None
+            elif each.passed_over_since_s is None:
+                each.passed_over_since_s = now_s
+        found = list(itertools.islice(self._by_our_doing(now_s, interval_s), _MOST_IN_A_CYCLE))
         if not found:
             return
-        decided_as = {key: _decided_as(waiting[key]) for key in found}
-        histories = self._store.histories(set(decided_as.values()))
-        self._to_release |= held_by_slurm & found.keys()  # before: the restoration may be finished in a later cycle
+        histories = self._store.histories({_decided_as(each.job) for each, _ in found})
+        self._to_release |= {  # before: the restoration may be finished in a later cycle
+            (each.job.job_id, each.job.submitted_s)
+            for each, _ in found
+            if each.job.array_job_id and each.job.job_id in self._held_by_slurm
+        }
         entries = self._applier.take_back_all(
-            [(key[0], histories[decided_as[key]], why) for key, why in found.items() if decided_as[key] in histories]
+            [
+                (each.job.job_id, histories[base], why)
+                for each, why in found
+                if (base := _decided_as(each.job)) in histories
+            ]
         )
         taken_back = {entry.job_id for entry in entries}
-        self.forget([key for key in found if key[0] in taken_back])
-        again_s = snapshot.taken_s + _TRIED_AGAIN_AFTER_S
-        self._stays |= {key: (again_s, _seen(waiting[key])) for key in found if key[0] not in taken_back}
+        again_s = now_s + _TRIED_AGAIN_AFTER_S
+        for each, _ in found:
+            if each.job.job_id in taken_back:
+                del self._waiting[each.job.job_id]
+            else:
+                each.stays = again_s, _seen(each.job)
 
-    def _release(self, jobs: Sequence[JobRecord]) -> None:
+    def _release(self, pending: Iterable[JobRecord]) -> None:
         """Release the jobs that slurmctld holds for a size that they no longer have."""
+        if not self._to_release:
+            return
         unfinished = self._applier.open_jobs
-        held = {(job.job_id, job.submitted_s): job for job in jobs if job.pending and job.reason == _HELD}
+        held = {(job.job_id, job.submitted_s): job for job in pending if job.reason == _HELD}
         self._to_release &= held.keys()
         for key in sorted(self._to_release):
             is_back = key[0] not in unfinished and not lacks_cpus(held[key])
             if is_back and not self._applier.release(held[key]):
                 self._to_release.discard(key)
 
-    def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
-        unfinished = self._applier.open_jobs
-        return {
-            (job.job_id, job.submitted_s): job
-            for job in jobs
-            if job.pending
-            and (job.reason in _FOR_NODES or is_of_a_size(job.reason) or has_conflicting_cpus(job))
-            and unfinished.isdisjoint((job.job_id, job.base_id))
-            and read_tag(job.admin_comment) is not None
-        }
-
     def _is_held_by_slurm(self, job: JobRecord) -> bool:
-        """Whether slurmctld holds a task that no node can hold, with the reason of an administrator's hold."""
-        was_free = self._free.get(job.job_id, self._free.get(job.base_id, False))
-        return job.reason == _HELD and lacks_cpus(job) and was_free
+        """Whether slurmctld holds a job that no node can hold, if its reason is that of an administrator's hold."""
+        before = self._pending.get(job.job_id, self._pending.get(job.base_id))
+        was_free = before is not None and (_is_free(before) or before.job_id in self._held_by_slurm)
+        return was_free and lacks_cpus(job)
 
-    def _is_left(self, key: JobKey, job: JobRecord, now_s: float) -> bool:
-        """Whether a job like this could not be taken back before, so that its size is not ours alone."""
-        again_s, seen = self._stays.get(key, (0.0, None))
-        return now_s < again_s and seen == _seen(job)
+    def _look_at(self, pending: Mapping[int, JobRecord]) -> dict[int, _Waiting]:
+        """The jobs that wait for what may be our doing, as they are now."""
+        unfinished = self._applier.open_jobs
+        waiting, new = {}, []
+        for job_id, job in pending.items():
+            if not unfinished.isdisjoint((job_id, job.base_id)):
+                continue
+            each = self._waiting.get(job_id)
+            if each is None or each.job != job:
+                if not _may_wait_by_our_doing(job):
+                    continue
+                if each is None or each.job.submitted_s != job.submitted_s:
+                    each = _Waiting(job)
+                    new.append(each)
+                else:
+                    self._see(each, job)
+            waiting[job_id] = each
+        self._read_sizes(new)
+        return waiting
 
-    def _read_sizes(self, waiting: Mapping[JobKey, JobRecord]) -> None:
-        for key in self._sizes.keys() - waiting.keys():
-            self._sizes.pop(key)
-            self._fits.pop(key, None)
-            self._stays.pop(key, None)
-        new = [key for key in waiting if key not in self._sizes]
+    def _see(self, each: _Waiting, job: JobRecord) -> None:
+        """Find out what follows from the record of a job."""
+        each.job, each.kind, sizes = job, None, each.sizes
+        if sizes is None or not _has_ours(job, sizes):
+            return
+        each.why = _why_at_once(job, sizes)
+        alike = job.reason, job.restarts > 0, job.partition, asked_by(job), job.required_nodes, sizes
+        each.kind = self._kinds.get(alike)
+        if each.kind is None:
+            self._kinds[alike] = each.kind = _Kind(job, sizes)
+
+    def _read_sizes(self, new: Sequence[_Waiting]) -> None:
         if not new:
             return
-        self._sizes |= dict.fromkeys(new)
-        decided_as = [(key, _decided_as(waiting[key])) for key in new]
         decided = {
             (job.job_id, int(job.submitted_s)): job
-            for job in self._store.sizes.of([job_id for _, (job_id, _) in decided_as])
+            for job in self._store.sizes.of([each.job.base_id for each in new])
         }
-        for key, base in decided_as:
-            if (job := decided.get(base)) is None:
+        for each in new:
+            if (job := decided.get(_decided_as(each.job))) is None:
                 continue
             applied = job.applied
             taken_back = applied is None and any(undone.state == "restored" for undone in job.undone)
-            if taken_back or (waiting[key].is_own_task and job.mode == "enforce"):
+            if taken_back or (each.job.is_own_task and job.mode == "enforce"):
                 applied = job.decided  # its own fields tell whether it has this size
             if applied is not None and applied != job.asked:
-                self._sizes[key] = _Sizes(job.asked, applied, taken_back)
+                each.sizes = _Sizes(job.asked, applied, _asks_for_more(job.asked, applied), taken_back)
+                self._see(each, each.job)
 
-    def _by_our_doing(
-        self, resized: Sequence[tuple[JobKey, JobRecord, _Sizes]], site: SiteView, interval_s: float
-    ) -> Iterator[tuple[JobKey, str]]:
-        for key, job, sizes in resized:
-            if may_be_ours(job.reason, sizes.asked, sizes.applied):
-                yield key, f"it waits for {job.reason}"
-            elif has_conflicting_cpus(job):
-                yield key, "its CPUs were changed and do not go with its size"
-            elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
-                yield key, f"it waits for {job.reason}: {why}; its request would fit"
-            elif (since_s := self._passed_over_since_s.get(key)) is not None and (
-                site.now_s - since_s > interval_s or _conflicts(job, sizes)
-            ):
-                chosen = sizes.applied.gpu_type
+    def _by_our_doing(self, now_s: float, interval_s: float) -> Iterator[tuple[_Waiting, str]]:
+        for each in self._waiting.values():
+            job, kind, since_s = each.job, each.kind, each.passed_over_since_s
+            if kind is None or each.is_left(now_s):
+                continue
+            if each.why:
+                yield each, each.why
+            elif kind.no_nodes:
+                yield each, f"it waits for {job.reason}: {kind.no_nodes}; its request would fit"
+            elif since_s is not None and (now_s - since_s > interval_s or _conflicts(job, kind.sizes)):
+                chosen = kind.sizes.applied.gpu_type
                 passed = "its request fits what is free"
                 if chosen is not None:
                     passed = f"it did not start on {chosen.name} at once"
-                yield key, f"it waits for {job.reason}, and {passed}"
-
-    def _why_no_nodes(self, key: JobKey, job: JobRecord, sizes: _Sizes, site: SiteView) -> str:
-        """Why no nodes hold the decided size though some hold the request; an empty string otherwise."""
-        open_nodes = site.open_nodes
-        seen = open_nodes.state_for(sizes.asked), open_nodes.state_for(sizes.applied)
-        if self._fits.get(key) == seen:
-            return ""
-        why = open_nodes.why_not(job, sizes.applied)
-        if why and not open_nodes.why_not(as_submitted(job, sizes.applied), sizes.asked):
-            return why
-        self._fits[key] = seen
-        return ""
+                yield each, f"it waits for {job.reason}, and {passed}"
 
 
 def _decided_as(job: JobRecord) -> JobKey:
@@ -245,7 +297,19 @@ def _is_free(job: JobRecord) -> bool:
     return job.reason == _HELD_BY_SLURM or not (job.held or lacks_cpus(job))
 
 
-def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
+def _may_wait_by_our_doing(job: JobRecord) -> bool:
+    may_be = job.reason in _FOR_NODES or is_of_a_size(job.reason) or has_conflicting_cpus(job)
+    return may_be and read_tag(job.admin_comment) is not None
+
+
+def _why_at_once(job: JobRecord, sizes: _Sizes) -> str:
+    """Why a job is to get its request back whatever nodes there are; an empty string otherwise."""
+    if may_be_ours(job.reason, sizes.asked, sizes.applied):
+        return f"it waits for {job.reason}"
+    return "its CPUs were changed and do not go with its size" if has_conflicting_cpus(job) else ""
+
+
+def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView, free: NodePools) -> bool:
     """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
 
     A job for which Slurm finds no nodes is passed over in any size, unless its request would meet a reservation, too.
@@ -257,16 +321,13 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     in_queue = job.reason in _IN_QUEUE
     if job.restarts and in_queue:
         return False
-    if job.reason not in _FOR_NODES or (in_queue and not _asks_for_more(sizes.asked, sizes.applied)):
+    if job.reason not in _FOR_NODES or (in_queue and not sizes.asks_for_more):
         return False
-    free = site.free_parts
     if not in_queue:
         reserved = site.open_nodes.reserved_until(site.now_s + sizes.asked.time_limit_s)
-        return not next(free.unfit(job, sizes.asked, reserved), "")
-    if next(free.unfit(job, sizes.asked), ""):
-        return False
+        return free.fits(job, sizes.asked, reserved)
     longer = sizes.applied.time_limit_s > sizes.asked.time_limit_s
-    return longer or bool(next(free.unfit(job, sizes.applied), ""))
+    return free.fits(job, sizes.asked) and (longer or not free.fits(job, sizes.applied))
 
 
 def _conflicts(job: JobRecord, sizes: _Sizes) -> bool:
@@ -281,7 +342,6 @@ def _conflicts(job: JobRecord, sizes: _Sizes) -> bool:
 
 
 def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:
-    """Whether the applied size takes more of anything, time included."""
     counts = (
         (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node, each.time_limit_s)
         for each in (asked, applied)
