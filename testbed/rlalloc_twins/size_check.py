@@ -46,10 +46,25 @@ def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, co
 def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Iterator[str]:
     if not before.tres or is_left_to_slurm(planned):
         return
-    if before.tres != ended.tres:
+    if before.tres != ended.tres and not _has_cpus_of_its_tasks(planned, before, ended):
         yield f"it was given {ended.tres}, without rlalloc {before.tres}"
     if before.limit_min != ended.limit_min and not _is_shortened(planned):
         yield f"its limit is {ended.limit_min} min, without rlalloc {before.limit_min}"
+
+
+def _has_cpus_of_its_tasks(planned: Submission | None, before: Ended, ended: Ended) -> bool:
+    """Whether only its CPUs are others, and more, where its user has set MinCPUsNode.
+
+    With fewer than its tasks ask for, Slurm gives it too few CPUs. A job that got its request back has those of its
+    tasks.
+    """
+    words = [word for event in planned.events for word in event.words] if planned is not None else []
+    differ = {name for name, _ in before.tres.items() ^ ended.tres.items()}
+    return (
+        any(word.startswith("MinCPUsNode=") for word in words)
+        and differ <= {"cpu", "billing"}
+        and ended.tres["cpu"] > before.tres["cpu"]
+    )
 
 
 def _began_before_restoring(name: str, ended: Ended, job: TwinJob) -> bool:

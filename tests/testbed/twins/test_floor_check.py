@@ -443,6 +443,10 @@ NOT_ALLOWED = Happened(
 def test_a_resized_job_may_not_move_to_other_limits() -> None:
     without = job_without(events={0: Happened(("PENDING Priority",), 0, "", 12.5)})
     assert texts(floor(job_with(events={0: NOT_ALLOWED}), without, MOVED)) == []
+    let_go_s = job_with().decisions[0].updates[0].at_s
+    for after_s, is_right in ((-0.5, True), (-1.5, False)):
+        refused = msgspec.structs.replace(NOT_ALLOWED, at_s=let_go_s + after_s)
+        assert (texts(floor(job_with(events={0: refused}), without, MOVED)) == []) == is_right
     untouched = job_with(REQUEST, events={0: NOT_ALLOWED}, decisions=())
     assert "Partition=fast: 'Job violates" in texts(floor(untouched, without, MOVED))[0]
     other = msgspec.structs.replace(NOT_ALLOWED, said="Invalid partition name specified")
@@ -473,6 +477,18 @@ def test_a_job_whose_move_was_refused_starts_in_its_partition() -> None:
     assert texts(floor(with_rlalloc, without, MOVED)) == []
     lost = msgspec.structs.replace(with_rlalloc, events={0: moved})
     assert any("SLURM_JOB_PARTITION" in text for text in texts(floor(lost, without, MOVED)))
+
+
+def test_a_job_with_its_request_back_has_the_cpus_of_its_tasks_whatever_minimum_its_user_set() -> None:
+    """Slurm gives it fewer than its tasks ask for where the minimum is lower."""
+    event = UserEvent("update", 3.0, ("MinCPUsNode=1",))
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(event,)),))
+    fewer = msgspec.structs.replace(REQUEST, cpus_per_task=1)
+    back, twin = job_with(REQUEST, decisions=()), job_without(tasks={"": ended(fewer)})
+    assert not [text for text in texts(floor(back, twin, plan)) if "it was given" in text]
+    assert "it was given" in texts(floor(back, twin))[0]
+    too_few = job_with(fewer, decisions=())
+    assert "it was given" in texts(floor(too_few, job_without(), plan))[0]
 
 
 MORE_NODES = msgspec.structs.replace(
