@@ -6,6 +6,7 @@ is the same step wherever it starts.
 
 import functools
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
@@ -79,7 +80,8 @@ def _size_for(
 def gpus_for(share: float, bounds: Bounds) -> int:
     """Return the workable number of GPUs that is nearest to a GPU share."""
     gpus = _interpolate(share, bounds.gpus)
-    return min(bounds.gpu_counts, key=lambda count: abs(math.log(count / gpus)))
+    place = bisect_left(bounds.gpu_counts, gpus)
+    return min(bounds.gpu_counts[max(0, place - 1) : place + 1], key=lambda count: abs(math.log(count / gpus)))
 
 
 def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:

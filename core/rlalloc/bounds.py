@@ -26,8 +26,8 @@ _MIB_PER_UNIT: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024
 _LEAST_NUMBER: Final = 0.001
 _LARGEST_NUMBER: Final = 1_000_000_000
 _MOST_NODES_LISTED: Final = 1024
-"""So many whole nodes, at most, are among the workable GPU counts: everything that is asked of a job is asked of
-each count."""
+"""More whole nodes are not among the workable GPU counts, and of many nodes not each number: everything that is asked
+of a job is asked of each count."""
 _MOST_MISTAKES_NAMED: Final = 5
 LEAST_DECLARED_MIB_PER_GPU: Final = 1024.0
 """A script cannot declare less memory per GPU than this, where the site's rule has no floor of its own."""
@@ -240,13 +240,13 @@ def task_per_gpu(request: Allocation, directives: Directives) -> bool:
 
 
 def _workable_counts(request: Allocation, directives: Directives, gpus: Range, shape: NodeShape) -> tuple[int, ...]:
-    """List powers of two inside a node, whole nodes beyond it, and what was named."""
+    """List powers of two inside a node, whole nodes beyond it, and what was named; in ascending order."""
     if directives.gpu_counts is not None:
         candidates = set(directives.gpu_counts)
     else:
         in_node = {1 << power for power in range(shape.gpus.bit_length()) if 1 << power <= shape.gpus}
         most_nodes = min(_MOST_NODES_LISTED, int(gpus.maximum) // max(1, shape.gpus))
-        whole_nodes = {shape.gpus * nodes for nodes in range(1, most_nodes + 1)}
+        whole_nodes = {shape.gpus * nodes for nodes in range(1, most_nodes + 1) if _is_listed(nodes)}
         candidates = in_node | whole_nodes | {int(gpus.minimum), int(gpus.maximum)}
     workable = {
         count
@@ -265,6 +265,11 @@ def _workable_counts(request: Allocation, directives: Directives, gpus: Range, s
             f"and can be shared by the tasks of a node ({request.tasks_per_node}); widen the range",
         )
     return tuple(sorted(workable))
+
+
+def _is_listed(nodes: int) -> bool:
+    """Each count up to 64, each second one up to 128, each fourth up to 256, and so on."""
+    return nodes % (1 << max(0, nodes.bit_length() - 6)) == 0
 
 
 def _tasks_can_share(gpus_per_node: int, request: Allocation, directives: Directives) -> bool:

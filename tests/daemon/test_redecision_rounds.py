@@ -61,11 +61,21 @@ class Room:
         self.counters: Counter[str] = Counter()
         self.clock = HandClock()
         self.steps = 0
-        self.room = RedecisionRounds(self.store, self.agent, self.counters, progress=self.note_step, clock=self.clock)
+        self.processor = HandClock()
+        self.question_takes_s = 0.0
+        self.room = RedecisionRounds(
+            self.store,
+            self.agent,
+            self.counters,
+            progress=self.note_step,
+            clock=self.clock,
+            processor_clock=self.processor,
+        )
 
     def note_step(self) -> None:
         """Count the steps that the watchdog hears of."""
         self.steps += 1
+        self.processor.now_s += self.question_takes_s
 
     def add(self, jobs: Sequence[JobRecord]) -> None:
         """Write that these jobs were decided before, and left in the size that they asked for."""
@@ -281,6 +291,34 @@ def test_a_round_comes_when_resources_were_freed_and_else_after_its_interval(roo
     room.clock.now_s = 41
     room.room.decide(_snapshot(jobs, NOW_S + 41, free_gpus=6), CONFIG)
     assert room.asked()[0] > now
+
+
+def test_a_round_that_took_long_is_followed_by_a_pause(room: Room) -> None:
+    """What was freed meanwhile is not forgotten; the interval is the longest pause."""
+    jobs = _jobs(ROOMY, 101, 3)
+    room.add(jobs)
+
+    def frees(now_s: float, free_gpus: int) -> int:
+        """The questions of a cycle in which a node comes back."""
+        before, whole = room.asked()[0], _snapshot(jobs, NOW_S + now_s, free_gpus=free_gpus)
+        room.clock.now_s = now_s
+        away = tuple(msgspec.structs.replace(node, usable=node.name != "full3") for node in whole.nodes)
+        for nodes in (away, whole.nodes):
+            room.room.decide(msgspec.structs.replace(whole, nodes=nodes), CONFIG)
+        return room.asked()[0] - before
+
+    room.question_takes_s = 0.05
+    assert frees(0, 3)
+    pause_s = 50 * room.processor.now_s  # a fiftieth of a core
+    assert 4 < pause_s < CONFIG.redecision.every_s
+    assert frees(pause_s - 1, 4) == 0
+    room.clock.now_s, asked = pause_s + 1, room.asked()[0]
+    room.room.decide(_snapshot(jobs, NOW_S + pause_s + 1, free_gpus=5), CONFIG)
+    assert room.asked()[0] > asked
+    room.question_takes_s = 100.0
+    assert frees(50, 6)
+    assert frees(79, 7) == 0
+    assert frees(81, 2)
 
 
 def test_a_node_that_comes_back_brings_a_round(room: Room) -> None:

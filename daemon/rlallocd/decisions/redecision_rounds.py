@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from rlalloc.config import Config
 from rlalloc.store import Decision, Store
@@ -16,6 +17,9 @@ from rlallocd.slurm import JobRecord
 from rlallocd.submissions.candidates import Candidate, find_redecision_candidates
 
 _log = logging.getLogger(__name__)
+
+_PART_OF_CORE: Final = 0.02
+"""The largest part of a core that rounds take."""
 
 
 class RedecisionRounds:
@@ -34,14 +38,18 @@ class RedecisionRounds:
         *,
         progress: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        processor_clock: Callable[[], float] = time.process_time,
     ) -> None:
-        """``complete`` adds what the tags lack. ``progress`` is called after each question, ``clock`` [s] paces."""
+        """``complete`` adds what the tags lack. ``progress`` is called after each question. Clocks tell seconds."""
         self._store = store
         self._complete = complete
         self._agent = agent
         self._progress = progress
         self._counters = counters
         self._last_round = Interval(clock)
+        self._processor_clock = processor_clock
+        self._freed = False
+        self._rest_s = 0.0
         self._held: frozenset[int] = frozenset()
         self._usable: frozenset[str] = frozenset()
         self._asked: dict[JobKey, Situation] = {}
@@ -50,17 +58,26 @@ class RedecisionRounds:
         """Decisions for pending jobs that another size serves better, once resources were freed.
 
         They are freed when a job ends or a node comes back between two snapshots; without that a round is due after
-        ``redecision.every_s``. Without the agent, and until all nodes have reported to a slurmctld that has just
+        ``redecision.every_s``. After a round that took much processor time, as on a large site, the next one waits,
+        but no longer than that. Without the agent, and until all nodes have reported to a slurmctld that has just
         started, all jobs keep their sizes. Raises StoreError.
         """
         section = config.redecision
-        freed = self._resources_freed(snapshot)
-        if not section.max_updates or not (freed or self._last_round.passed(section.every_s)):
+        self._freed |= self._resources_freed(snapshot)
+        wait_s = min(self._rest_s, section.every_s) if self._freed else section.every_s
+        if not section.max_updates or not self._last_round.passed(wait_s):
             return ()
         if snapshot.awaited:  # sizes would be chosen for the nodes that have reported first
             return ()
         self._last_round.restart()
+        self._freed = False
+        began_s = self._processor_clock()
+        try:
+            return self._round(snapshot, config)
+        finally:
+            self._rest_s = (self._processor_clock() - began_s) / _PART_OF_CORE
 
+    def _round(self, snapshot: Snapshot, config: Config) -> tuple[tuple[Candidate, Decision], ...]:
         def reaches(job: JobRecord) -> bool:  # found out only where a job of ours waits
             return snapshot.views(config).backfill.reaches(job)
 
