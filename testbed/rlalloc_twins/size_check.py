@@ -17,6 +17,7 @@ _LEFT_TO_SLURM: Final = re.compile(
     r"--(gpus|ntasks-per-gpu|gpus-per-task|gpus-per-socket|exclusive|mem=0|mincpus)|-n\d|-N\d-\d"
 )
 """Options of which ``is_left_to_slurm`` is true."""
+_GPUS: Final = re.compile(r"\bgpus=(\d+)-(\d+)")
 _CPUS: Final = frozenset({"MinCPUsNode", "CPUsPerTask", "NumNodes"})
 """Fields from which a job's CPUs follow: with NumNodes, Slurm multiplies all of its CPUs."""
 
@@ -31,6 +32,8 @@ def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, co
         size, bounds = each.allocation, each.bounds
         if size is not None and bounds is not None and size.gpus not in (*bounds.gpu_counts, each.request.gpus):
             yield f"{size.gpus} GPUs were decided, allowed are {bounds.gpu_counts}"
+        if size is not None and (named := _named_by(planned)) and size.gpus not in (*named, each.request.gpus):
+            yield f"{size.gpus} GPUs were decided, its user allows {named.start} to {named.stop - 1}"
     by_user = set_by_user(planned, job)
     for name, ended in job.tasks.items():
         if ended.started_s is None or not ended.tres:
@@ -41,6 +44,13 @@ def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, co
                 yield f"its limit is {ended.limit_min} min, decided were {last.intended.time_limit_s // 60}"
         elif (before := twin.tasks.get(name)) is not None and not _began_before_restoring(name, ended, job):
             yield from _unlike_twin(planned, before, ended)
+
+
+def _named_by(planned: Submission | None) -> range | None:
+    """The GPU counts that the user's own words allow."""
+    words = " ".join((planned.directive, *planned.options, *planned.lines)) if planned is not None else ""
+    found = _GPUS.search(words)
+    return range(int(found[1]), int(found[2]) + 1) if found else None
 
 
 def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Iterator[str]:

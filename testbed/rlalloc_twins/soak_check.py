@@ -26,6 +26,7 @@ wait as well."""
 _OF_A_LIMIT: Final = ("Partition", "Assoc", "QOS", "Max")
 _OF_NODES: Final = ("ReqNodeNotAvail", "Reserv")
 """Beginnings of the reasons that a size may explain, beside those of the queue."""
+_NODES_GONE: Final = "Nodes required for job are"
 _ALL: Final = ("nodes", "gpus", "cpus", "mem_mib", "gpus_per_node", "time_limit_s")
 _COUNTED: Final = (
     ("Minutes", _ALL),
@@ -114,7 +115,7 @@ def _waits(off: SiteRecord, on: SiteRecord) -> Iterator[Waits]:
 
 def _explained_by_size(job: TwinJob, waited: Waited, look: Look) -> str:
     """The reason for which a job waits if its size may explain that; else nothing."""
-    size, reason = size_at(job, look.at_s), waited.reason.split(",")[0]
+    size, reason = size_at(job, look.at_s), _reason(waited)
     if size is None:
         return ""
     request = job.decisions[0].request
@@ -162,9 +163,14 @@ def _counted(reason: str) -> Sequence[str]:
     return next((fields for part, fields in _COUNTED if part in reason), _ALL)
 
 
+def _reason(waited: Waited) -> str:
+    """The reason as one word. With a whole sentence, squeue says that all nodes are down, drained or reserved."""
+    return "Resources" if waited.reason.startswith(_NODES_GONE) else waited.reason.split(",")[0]
+
+
 def _is_first(waited: Waited, look: Look) -> bool:
     """Whether no job of a higher priority waits for resources."""
-    return all(each.priority <= waited.priority for each in look.waited if each.reason in QUEUED)
+    return all(each.priority <= waited.priority for each in look.waited if _reason(each) in QUEUED)
 
 
 def _lasting(looks: Sequence[Look]) -> Iterator[tuple[Look, float]]:
@@ -179,7 +185,7 @@ def _seconds_by_reason(record: SiteRecord) -> dict[tuple[str, str], float]:
     for look, lasted_s in _lasting(record.looks):
         for waited in look.waited:
             if waited.job_id in jobs:
-                found[jobs[waited.job_id], waited.reason.split(",")[0]] += lasted_s
+                found[jobs[waited.job_id], _reason(waited)] += lasted_s
     return found
 
 

@@ -104,6 +104,11 @@ def test_a_size_other_than_decided_is_told() -> None:
     assert "instead of" in texts(floor(job_with(tasks={"": ended(LARGER)})))[0]
     outside = msgspec.structs.replace(job_with().decisions[0], allocation=msgspec.structs.replace(LARGER, nodes=2))
     assert "allowed are (1, 2, 4, 8)" in texts(floor(job_with(decisions=(outside,))))[0]
+    for words, is_right in (("gpus=1-2 mem-per-gpu=1G-8G", True), ("gpus=1-1", False)):  # whatever rlalloc reads
+        plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, directive=words),))
+        assert is_right != any(
+            "its user allows 1 to 1" in text for text in texts(floor(job_with(SMALLER), None, plan))
+        )
 
 
 def test_an_environment_of_the_request_is_told() -> None:

@@ -27,6 +27,7 @@ def soak(job: TwinJob, reason: str, seconds: int = LONG_S, free_gpus: int = 4, a
         "ReqNodeNotAvail, Reserved for maintenance",
         "PartitionTimeLimit",
         "Resources",
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
     ],
 )
 def test_a_larger_job_that_waits_for_its_size_is_told(reason: str) -> None:
