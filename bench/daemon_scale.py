@@ -7,7 +7,7 @@ decisions, the store and verification are real. The time of Slurm's own programs
 out (docs/results/slurm-load.md has it). Every waiting job is ours. An agent in the same process answers the baseline
 heuristic, which changes no job. The nodes are full but for one in fifty. With ``--mixed``, nodes have GPUs of three
 types in overlapping partitions, and jobs name types or partitions. With ``--resized``, all nodes are full, the agent
-answers the least of everything, and each job asks for more and is decided once: all wait in smaller sizes.
+answers the smallest size, and each job asks for more than that and is decided once: all jobs wait in smaller sizes.
 docs/results/scale.md has figures.
 """
 
@@ -70,7 +70,7 @@ _SET_BY_UPDATE: Final = {
     "Nice": "Nice",
     "AdminComment": "admin_comment",
 }
-"""Field of an update: column of squeue that then shows it as it is."""
+"""Field of an update: the column of squeue that then shows its value unchanged."""
 _PADDING: Final = " ".join(f"Unread{number}=(null)" for number in range(40))
 
 
@@ -122,7 +122,7 @@ class ReplayedCommands(Commands):
 
 
 class SmallestAgent(BaselineAgent):
-    """Answers the least of everything."""
+    """Answers each question with the smallest size."""
 
     def decide(self, questions: Sequence[EncodedQuestion], *, sample: bool) -> Decided:
         """Answer all of them; ``sample`` makes no difference."""
@@ -171,7 +171,7 @@ class ReplayedSlurm:
         return SiteLimits(enforced=False)
 
     def update(self, plan: UpdatePlan) -> None:
-        """Carry it out for a job of one node."""
+        """Carry out an update of a job on one node."""
         self.calls["scontrol update"] += 1
         fields = dict(plan.fields)
         row = self._commands.jobs[plan.job_id]
@@ -300,7 +300,7 @@ def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool,
 
 
 def _node(number: int, random: np.random.Generator, *, mixed: bool, full: bool) -> NodeRecord:
-    """One node of eight GPUs, all in use but, unless ``full``, on one node in fifty."""
+    """One node of eight GPUs. All are in use, except on one node in fifty if not ``full``."""
     gpu_type = TYPES[number % len(TYPES)] if mixed else TYPES[0]
     return msgspec.structs.replace(
         node(number, random, 1),

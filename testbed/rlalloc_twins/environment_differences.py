@@ -129,7 +129,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     _given("SLURM_MEM_PER_NODE", "MiB per node", lambda job, _: job.given.mem_mib_per_node),
     _given(
         "SLURM_CPUS_PER_TASK",
-        "CPUs per task; if a user's update left fewer CPUs, the TaskProlog lowers the number "
+        "CPUs per task; if a user's update left the job fewer CPUs, the TaskProlog lowers this value "
         "([why](../explanation/limits.md#waiting-by-our-doing))",
         lambda job, _: job.given.cpus_per_task,
         if_there=True,

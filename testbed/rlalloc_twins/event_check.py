@@ -68,7 +68,7 @@ def problems_of_events(planned: Submission, twin: TwinJob, job: TwinJob) -> Iter
 def _is_a_refused_move(event: UserEvent, done: Happened, job: TwinJob) -> bool:
     """Whether the event would have moved a job to other limits that rlalloc had resized, as documented.
 
-    The journal dates an update by when the job was let go, a moment after it.
+    The journal's time of an update is when the job was let go, a moment after the update itself.
     """
     resized = any(update.at_s <= done.at_s + _LETTING_GO_S for each in job.decisions for update in each.updates)
     moves = any(word.partition("=")[0] in _OF_OTHER_LIMITS for word in event.words)

@@ -63,10 +63,10 @@ def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Ite
 
 
 def _has_cpus_of_its_tasks(planned: Submission | None, before: Ended, ended: Ended) -> bool:
-    """Whether only its CPUs are others, and more, where its user has set MinCPUsNode.
+    """Whether a job whose user has set MinCPUsNode differs from its twin only in that it has more CPUs.
 
-    With fewer than its tasks ask for, Slurm gives it too few CPUs. A job that got its request back has those of its
-    tasks.
+    If MinCPUsNode is below the CPUs that a node's tasks ask for, Slurm gives the twin too few. A job that got its
+    request back has the CPUs that its tasks ask for.
     """
     words = [word for event in planned.events for word in event.words] if planned is not None else []
     differ = {name for name, _ in before.tres.items() ^ ended.tres.items()}
@@ -127,7 +127,7 @@ def given_to(
     if cpus != tasks * each or "CPUsPerTask" in by_user:  # its user has changed it since
         record = next((each for each in job.records if task in ("", f"_{each.get('ArrayTaskId')}")), {})
         tasks, each = int(record.get("NumTasks", tasks)) // nodes, int(record.get("CPUs/Task", each))
-        each = max(1, min(each, cpus // tasks))  # the TaskProlog names no more than there are
+        each = max(1, min(each, cpus // tasks))  # the TaskProlog sets no more than there are
     return Given(nodes, gpus, gpus // nodes, cpus, tasks, each, mem_mib // nodes)
 
 

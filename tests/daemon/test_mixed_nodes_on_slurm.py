@@ -508,7 +508,7 @@ def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_wait
 def test_no_srun_waits_for_cpus_that_a_users_update_took_away_just_before_the_start(
     idle: Installation, nodes: int
 ) -> None:
-    """No cycle of rlallocd is left to give the request back. The job runs as its twin does that was never resized."""
+    """No cycle of rlallocd remains to give the request back. The job runs like its twin, which was never resized."""
     site = idle.site
     steps = (
         "echo given $SLURM_CPUS_PER_TASK $SLURM_TRES_PER_TASK\n"

@@ -160,7 +160,7 @@ def test_a_job_passes_one_that_backfill_plans_only_beyond_its_window(rlalloc: In
     assert rlalloc.job(long)["JobState"] == "PENDING"
     for each in held:
         rlalloc.site.run(["scontrol", "update", f"JobId={each}", "TimeLimit=10:30:00"])
-    _end(rlalloc, ends)  # a job is asked about again when the free GPUs are others
+    _end(rlalloc, ends)  # a job is asked about again when the free GPUs have changed
     rlalloc.site.wait_for_states([long], ENDED, timeout_s=PATIENCE_S)
     assert [_history(rlalloc, each).size.gpus <= most for each, most in ((long, 4), (short, 3))] == [True, True]
     assert rlalloc.job(ahead)["JobState"] == "PENDING"

@@ -249,7 +249,7 @@ class TestRealSites:
             full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
 
     def test_a_long_list_of_array_tasks_is_read_in_full(self, commands: Commands, full_site: Site) -> None:
-        """Slurm cuts it after 64 bytes unless asked for more. Likewise after those tests."""
+        """Slurm cuts the list after 64 bytes by default. Likewise after those tests."""
         tasks = ",".join(f"{first}-{first + 1}" for first in range(0, 300, 3))
         options = ["--hold", f"--job-name={FURTHER}", f"--array={tasks}"]
         job_id = full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=options)

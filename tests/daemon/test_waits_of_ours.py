@@ -359,7 +359,7 @@ def test_a_job_with_other_cpus_than_its_tasks_gets_its_request_back_whatever_it_
 def test_a_job_that_has_changed_is_looked_at_again_beside_others_that_have_not(
     store: Store, change: dict[str, object]
 ) -> None:
-    """Its user has moved it to a node that its decided size does not fit, or Slurm says something else of it."""
+    """Its user has moved it to a node that its decided size does not fit, or Slurm shows another reason or state."""
     resized(store, FOUR, EIGHT)
     small = msgspec.structs.replace(
         NODE, name="n2", partitions=("small", "gpu"), features=frozenset(("small",)), tmp_disk_mib=1000,

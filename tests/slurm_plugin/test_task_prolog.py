@@ -124,7 +124,7 @@ def test_srun_asks_for_no_more_cpus_per_task_than_there_are(stated: str, expecte
 def test_no_srun_waits_for_more_cpus_than_a_user_has_left_to_each_node(
     nodes: str, cpus: str, tasks: str, expected: str | None
 ) -> None:
-    """With MinCPUsNode. What srun reads has to agree, and may name the same variable in several ways."""
+    """Its user set MinCPUsNode. All variables from which srun reads the CPUs per task have to agree."""
     count = {} if tasks == "0" else {"SLURM_NTASKS": "9"}
     size = {
         "SLURM_JOB_NUM_NODES": nodes,

@@ -43,7 +43,7 @@ def from_row(row: Mapping[Any, Any], kind: type[Row]) -> Row:
 
 @cache
 def _columns(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The columns of a class, with the types of those that are JSON. Made once: it takes longer than a query."""
+    """Each column of a class: its type if it is JSON, else None. Computed once: that takes longer than a query."""
     return {column: hint if _is_structure(hint) else None for column, hint in get_type_hints(kind).items()}
 
 

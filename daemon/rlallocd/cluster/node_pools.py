@@ -85,7 +85,7 @@ class _Alike(NamedTuple):
 
 
 class NodePools:
-    """Each pool is looked up once. What it is made of is found out when it is first asked for."""
+    """Each pool is looked up once. What pools are made of is computed when it is first needed."""
 
     def __init__(self, nodes: Sequence[NodeRecord]) -> None:
         self.nodes = tuple(nodes)
@@ -97,17 +97,17 @@ class NodePools:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each node stands, by its name."""
+        """The place of each node in ``nodes``, by its name."""
         return {node.name: place for place, node in enumerate(self.nodes)}
 
     @cached_property
     def has(self) -> FloatArray:
-        """What each node has, with the columns of a stock."""
+        """What each node has, in the columns of a stock."""
         return _stock([(node.cpus, node.mem_mib, [each.count for each in node.devices]) for node in self.nodes])
 
     @cached_property
     def free(self) -> FloatArray:
-        """What no job holds of it, likewise."""
+        """What no job holds of each node, in the same columns."""
         used = [(node.cpus_used, node.mem_mib_used, [each.used for each in node.devices]) for node in self.nodes]
         return self.has - _stock(used)
 
@@ -118,7 +118,7 @@ class NodePools:
 
     @cached_property
     def _kinds(self) -> tuple[tuple[_Alike, ...], IntArray]:
-        """The different kinds of nodes, and the kind of each node by its place among them."""
+        """The different kinds of nodes, and for each node the index of its kind."""
         kinds: dict[_Alike, int] = {}
         kind = [kinds.setdefault(_alike(node), len(kinds)) for node in self.nodes]
         return tuple(kinds), np.array(kind, dtype=np.int64)
@@ -161,7 +161,7 @@ class NodePools:
             yield f"{found}{job.needs.which_nodes} for it with {size.describe()}"
 
     def fits(self, job: JobRecord, size: Allocation, closed: frozenset[str] = frozenset()) -> bool:
-        """Whether ``unfit`` would say nothing."""
+        """Whether ``unfit`` would yield nothing."""
         required = names_in(job.required_nodes)
         if required is None:
             return False

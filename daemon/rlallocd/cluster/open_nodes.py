@@ -64,7 +64,7 @@ class OpenNodes:
 
 
 def _what_counts(node: NodeRecord) -> tuple[object, ...]:
-    """All that ``why_not`` asks of a node: what it has, and not what jobs hold of it."""
+    """All that ``why_not`` asks of a node: what it has, not what jobs hold of it."""
     devices = tuple([(each.device, each.count, each.per_gpu) for each in node.devices])
     parts = node.sockets, node.cores, node.threads, node.cpus_per_core, node.tmp_disk_mib
     return node.name, node.usable, node.partitions, node.cpus, node.mem_mib, devices, node.features, parts

@@ -183,7 +183,7 @@ def _tres_of(text: str) -> Mapping[str, float]:
 
 
 def whole_list(tasks: str) -> str:
-    """A list of array tasks without the number of those that may run at once; empty where Slurm has cut it."""
+    """A list of array tasks without the limit on how many run at once (``%4``); empty if Slurm has cut the list."""
     return "" if "..." in tasks else tasks.partition("%")[0]
 
 

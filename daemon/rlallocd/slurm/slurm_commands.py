@@ -28,7 +28,7 @@ _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 
 
 _FORMATS: Final = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096"}
-"""Slurm cuts a list of array tasks after 64 bytes, and after 4,096 at the latest."""
+"""Slurm cuts a list of array tasks after 64 bytes by default; 4,096 is the highest limit."""
 _LOCAL: Final = ("SACCT_LOCAL", "SCONTROL_LOCAL", "SINFO_LOCAL", "SPRIO_LOCAL", "SQUEUE_LOCAL")
 """With them a command shows this cluster alone, also where slurm.conf has FederationParameters=fed_display."""
 _DEFAULTS_OF_PEOPLE: Final = ("SACCT_", "SCONTROL_", "SINFO_", "SPRIO_", "SQUEUE_")

@@ -16,7 +16,7 @@ may then start on the first GPUs that are free.
 Where somebody has changed a job's CPUs so that those of a node's tasks are not those of the node, the job gets its
 request back whatever it waits for, and if it is held, too. If the tasks ask for fewer than the node is to have, Slurm
 may find no node. If they ask for more, the job starts with fewer (22.05, 24.11), and only the TaskProlog keeps its
-srun from waiting for the others.
+srun from waiting for the missing CPUs.
 
 slurmctld holds a job that no node can hold: BadConstraints, with priority 0. An update of the job ends this hold. But
 once a task held in this way waits for others of its array, slurmctld shows the hold as an administrator's
@@ -71,7 +71,7 @@ class _Sizes(NamedTuple):
     asked: Allocation
     applied: Allocation
     asks_for_more: bool
-    """Whether the applied one takes more of anything, time included."""
+    """Whether the applied size takes more of anything, time included."""
     was_taken_back: bool = False
     """The journal says so; slurmctld may have forgotten it, if it was killed."""
 
@@ -86,7 +86,7 @@ class _Kind(msgspec.Struct, eq=False, weakref=True):
     no_nodes: str = ""
     """Why no nodes hold the decided size though some hold the request."""
     seen: object = None
-    """The state of nodes and reservations in which nodes were looked for."""
+    """The state of nodes and reservations when nodes were last looked for."""
 
     def look_at(self, site: SiteView, free: NodePools) -> None:
         """Find out whether such jobs are passed over now, and whether there are nodes for them."""
@@ -101,19 +101,19 @@ class _Kind(msgspec.Struct, eq=False, weakref=True):
 
 
 class _Waiting(msgspec.Struct):
-    """A job that waits for what may be our doing, and what was found of it since it does, or since its last decision.
+    """A job that may wait by our doing, and what was found since it began to wait, or since its last decision.
 
-    It has no ``kind`` where it does not have a size of ours.
+    ``kind`` is None if the job does not have a size of ours.
     """
 
     job: JobRecord
     sizes: _Sizes | None = None
     kind: _Kind | None = None
     why: str = ""
-    """Why it is to get its request back whatever nodes there are."""
+    """Why the job is to get its request back whatever nodes there are; empty if it is not."""
     passed_over_since_s: float | None = None
     stays: tuple[float, _Seen] | None = None
-    """It could not be taken back: until when it is left, unless what was seen of it changes."""
+    """If the job could not be taken back: until when it is left alone, unless what was seen of it changes."""
 
     def is_left(self, now_s: float) -> bool:
         """Whether a job like this could not be taken back before, so that its size is not ours alone."""
@@ -123,8 +123,8 @@ class _Waiting(msgspec.Struct):
 class WaitsOfOurs:
     """Looks at all pending jobs in each cycle, however long ago they were let go.
 
-    What was decided for a job is read from the store once. What follows from its record is found out again only where
-    the record has changed, and what follows from the nodes once for all jobs that wait alike.
+    What was decided for a job is read from the store once. What follows from the job's record is computed again
+    only if the record has changed. What follows from the nodes is computed once for all jobs that wait alike.
     """
 
     def __init__(self, store: Store, applier: Applier) -> None:
@@ -135,7 +135,7 @@ class WaitsOfOurs:
         self._pending: dict[int, JobRecord] = {}
         """The pending jobs of the last cycle."""
         self._held_by_slurm: set[int] = set()
-        """Those of them that only slurmctld held, for their CPUs per task."""
+        """Those of the pending jobs that only slurmctld held, for their CPUs per task."""
         self._to_release: set[JobKey] = set()
         self._nodes: tuple[NodeRecord, ...] = ()
         self._free = free_parts(())
@@ -158,7 +158,7 @@ class WaitsOfOurs:
         }
         self._pending = pending
         self._waiting = self._look_at(pending)
-        if self._kinds and snapshot.nodes is not self._nodes:  # they are not read in each cycle
+        if self._kinds and snapshot.nodes is not self._nodes:  # nodes are not read in each cycle
             self._nodes, self._free = snapshot.nodes, free_parts(snapshot.nodes)
         for kind in self._kinds.values():
             kind.look_at(snapshot.site, self._free)
@@ -204,13 +204,13 @@ class WaitsOfOurs:
                 self._to_release.discard(key)
 
     def _is_held_by_slurm(self, job: JobRecord) -> bool:
-        """Whether slurmctld holds a job that no node can hold, if its reason is that of an administrator's hold."""
+        """Whether slurmctld itself holds a job with the reason of an administrator's hold, as no node can hold it."""
         before = self._pending.get(job.job_id, self._pending.get(job.base_id))
         was_free = before is not None and (_is_free(before) or before.job_id in self._held_by_slurm)
         return was_free and lacks_cpus(job)
 
     def _look_at(self, pending: Mapping[int, JobRecord]) -> dict[int, _Waiting]:
-        """The jobs that wait for what may be our doing, as they are now."""
+        """The jobs that may wait by our doing, as they are now."""
         unfinished = self._applier.open_jobs
         waiting, new = {}, []
         for job_id, job in pending.items():

@@ -485,7 +485,7 @@ def test_a_job_whose_move_was_refused_starts_in_its_partition() -> None:
 
 
 def test_a_job_with_its_request_back_has_the_cpus_of_its_tasks_whatever_minimum_its_user_set() -> None:
-    """Slurm gives it fewer than its tasks ask for where the minimum is lower."""
+    """If the minimum is lower, Slurm gives a job fewer CPUs than its tasks ask for."""
     event = UserEvent("update", 3.0, ("MinCPUsNode=1",))
     plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(event,)),))
     fewer = msgspec.structs.replace(REQUEST, cpus_per_task=1)
