@@ -176,12 +176,13 @@ class ReplayedSlurm:
         fields = dict(plan.fields)
         row = self._commands.jobs[plan.job_id]
         row |= {column: fields[field] for field, column in _SET_BY_UPDATE.items() if field in fields}
+        if "TimeLimit" in fields:
+            row["TimeLimit"] = f"{fields['TimeLimit']}:00"
         if "NumCPUs" not in fields:
             return
         cpus, mem_mib, gpus = fields["NumCPUs"], fields["MinMemoryNode"], fields["TresPerNode"].rpartition(":")[2]
         row |= {
             "MinMemory": f"{mem_mib}M",
-            "TimeLimit": f"{fields['TimeLimit']}:00",
             "tres-alloc": f"cpu={cpus},mem={mem_mib}M,node=1,billing=1,gres/gpu={gpus}",
         }
 
