@@ -43,7 +43,7 @@ def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, co
             if "TimeLimit" not in by_user and int(ended.limit_min) != last.intended.time_limit_s // 60:
                 yield f"its limit is {ended.limit_min} min, decided were {last.intended.time_limit_s // 60}"
         elif (before := twin.tasks.get(name)) is not None and not _began_before_restoring(name, ended, job):
-            yield from _unlike_twin(planned, before, ended)
+            yield from _unlike_twin(planned, before, ended, job)
 
 
 def _named_by(planned: Submission | None) -> range | None:
@@ -53,27 +53,28 @@ def _named_by(planned: Submission | None) -> range | None:
     return range(int(found[1]), int(found[2]) + 1) if found else None
 
 
-def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Iterator[str]:
+def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended, job: TwinJob) -> Iterator[str]:
     if not before.tres or is_left_to_slurm(planned):
         return
-    if before.tres != ended.tres and not _has_cpus_of_its_tasks(planned, before, ended):
+    if before.tres != ended.tres and not _has_cpus_of_its_tasks(planned, before, ended, job):
         yield f"it was given {ended.tres}, without rlalloc {before.tres}"
     if before.limit_min != ended.limit_min and not _is_shortened(planned):
         yield f"its limit is {ended.limit_min} min, without rlalloc {before.limit_min}"
 
 
-def _has_cpus_of_its_tasks(planned: Submission | None, before: Ended, ended: Ended) -> bool:
-    """Whether a job whose user has set MinCPUsNode differs from its twin only in that it has more CPUs.
+def _has_cpus_of_its_tasks(planned: Submission | None, before: Ended, ended: Ended, job: TwinJob) -> bool:
+    """Whether a job whose user has set MinCPUsNode differs from its twin only in that it has the CPUs of its request.
 
     If MinCPUsNode is below the CPUs that a node's tasks ask for, Slurm gives the twin too few. A job that got its
     request back has the CPUs that its tasks ask for.
     """
     words = [word for event in planned.events for word in event.words] if planned is not None else []
     differ = {name for name, _ in before.tres.items() ^ ended.tres.items()}
+    updates = [update for each in job.decisions for update in each.updates if update.state == "restored"]
     return (
         any(word.startswith("MinCPUsNode=") for word in words)
         and differ <= {"cpu", "billing"}
-        and ended.tres["cpu"] > before.tres["cpu"]
+        and any(before.tres["cpu"] < update.original.cpus == ended.tres["cpu"] for update in updates)
     )
 
 

@@ -488,12 +488,19 @@ def test_a_job_with_its_request_back_has_the_cpus_of_its_tasks_whatever_minimum_
     """If the minimum is lower, Slurm gives a job fewer CPUs than its tasks ask for."""
     event = UserEvent("update", 3.0, ("MinCPUsNode=1",))
     plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(event,)),))
-    fewer = msgspec.structs.replace(REQUEST, cpus_per_task=1)
-    back, twin = job_with(REQUEST, decisions=()), job_without(tasks={"": ended(fewer)})
+    fewer, more = (msgspec.structs.replace(REQUEST, cpus_per_task=cpus) for cpus in (1, 16))
+    (decided,) = job_with().decisions
+    restored = msgspec.structs.replace(decided.updates[0], state="restored")
+    decisions = (msgspec.structs.replace(decided, updates=(restored,)),)
+    back, twin = job_with(REQUEST, decisions=decisions), job_without(tasks={"": ended(fewer)})
     assert not [text for text in texts(floor(back, twin, plan)) if "it was given" in text]
     assert "it was given" in texts(floor(back, twin))[0]
-    too_few = job_with(fewer, decisions=())
-    assert "it was given" in texts(floor(too_few, job_without(), plan))[0]
+    for other, without in (
+        (job_with(fewer, decisions=decisions), job_without()),
+        (job_with(more, decisions=decisions), twin),
+        (job_with(REQUEST, decisions=()), twin),
+    ):
+        assert "it was given" in texts(floor(other, without, plan))[0]
 
 
 MORE_NODES = msgspec.structs.replace(
