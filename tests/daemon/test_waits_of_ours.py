@@ -376,6 +376,30 @@ def test_a_job_that_has_changed_is_looked_at_again_beside_others_that_have_not(
     assert [job_id for job_id, _ in applier.taken] == [8] * changed.pending
 
 
+@pytest.mark.parametrize(
+    ("size", "free", "stays", "comes_back"),
+    [
+        (msgspec.structs.replace(FOUR, gpus_per_node=2), 8, {}, {"reason": "Reservation"}),
+        (EIGHT, 4, {"restarts": 1}, {}),
+    ],
+    ids=["other reasons", "one was requeued"],
+)
+def test_jobs_that_do_not_wait_alike_are_not_looked_at_together(
+    store: Store, size: Allocation, free: int, stays: dict[str, object], comes_back: dict[str, object]
+) -> None:
+    resized(store, FOUR, size)
+    node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 8 - free))
+    tasks = tuple(
+        msgspec.structs.replace(task(size, "Priority", size.cpus_per_task, job_id=job_id), **changes)
+        for job_id, changes in ((8, stays), (9, comes_back))
+    )
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    for at_s in (0.0, INTERVAL_S + 1):
+        waits.give_back(Snapshot(at_s, tasks, (node,), {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [9]
+
+
 def test_what_a_store_that_failed_did_not_say_is_read_in_the_next_cycle(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
