@@ -400,6 +400,14 @@ def test_jobs_that_do_not_wait_alike_are_not_looked_at_together(
     assert [job_id for job_id, _ in applier.taken] == [9]
 
 
+def test_what_was_decided_is_read_for_a_job_with_the_id_of_an_earlier_one(store: Store) -> None:
+    resized(store, FOUR, EIGHT)
+    job = pending_job(7, EIGHT, reason="BadConstraints", partition="gpu", gpu_type="")
+    undecided = msgspec.structs.replace(job, submitted_s=job.submitted_s - 1)
+    assert cycles(store, undecided, undecided).taken == []
+    assert [job_id for job_id, _ in cycles(store, undecided, job).taken] == [7]
+
+
 def test_what_a_store_that_failed_did_not_say_is_read_in_the_next_cycle(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
