@@ -94,10 +94,9 @@ class _Kind(msgspec.Struct, eq=False, weakref=True):
         self.passed_over = _is_passed_over(job, sizes, site, free)
         seen = open_nodes.state_for(sizes.asked), open_nodes.state_for(sizes.applied)
         if job.reason in _FOR_NODES and seen != self.seen:
-            self.seen = seen
             why = open_nodes.why_not(job, sizes.applied)
             fits_as_asked = why and not open_nodes.why_not(as_submitted(job, sizes.applied), sizes.asked)
-            self.no_nodes = why if fits_as_asked else ""
+            self.no_nodes, self.seen = why if fits_as_asked else "", seen
 
 
 class _Waiting(msgspec.Struct):
