@@ -155,7 +155,8 @@ class Installation:
             found = wait_until(lambda: store.decisions_of(job_id), what=f"job {job_id} is decided", timeout_s=120)
             return found[-1]
         except WaitTimedOutError as err:
-            # If the job has no tag, rlallocd had not renewed the intercept file for three heartbeats.
+            # If the job has no tag, rlallocd had not renewed the intercept file for three heartbeats. A job that the
+            # plugin skips ("skip=") is not deferred, and may have run before rlallocd looked.
             tag = self.site.try_run(["scontrol", "show", "job", str(job_id)]).output.partition("AdminComment=")[2]
             last = self.log("rlallocd")[-2000:]
             raise WaitTimedOutError(f"{err}; tag: {tag.splitlines()[:1]}; rlallocd's last words:\n{last}") from err

@@ -14,7 +14,7 @@ from rlalloc.constraint import has_features, is_simple
 from rlalloc.counted import counted
 from rlalloc.devices import ANY_GPU, NOWHERE, Device, place_of
 from rlalloc.job import Allocation
-from rlalloc.pool import DEVICES, FURTHER, FloatArray, IntArray, Pool, holding
+from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
 from rlalloc.sockets import Sockets
 from rlallocd.cluster.node_demands import names_in, open_to
 from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
@@ -254,10 +254,13 @@ def _free_part(node: NodeRecord) -> NodeRecord:
 
 def _stock(rows: Sequence[tuple[int, int, list[int]]]) -> FloatArray:
     """CPUs, MiB and devices of nodes, in the columns of a stock."""
-    kinds = max((len(devices) for *_, devices in rows if devices), default=1)
-    padded = ((cpus, mem_mib, devices + [0] * (kinds - len(devices))) for cpus, mem_mib, devices in rows)
-    stock = [(devices[0], cpus, mem_mib, *devices[1:]) for cpus, mem_mib, devices in padded]
-    return np.array(stock, dtype=np.float64).reshape(len(rows), FURTHER - 1 + kinds)
+    kinds = max((len(devices) for *_, devices in rows), default=0)
+    stock = np.zeros((len(rows), max(FURTHER, FURTHER - 1 + kinds)))
+    stock[:, CPUS] = [cpus for cpus, _, _ in rows]
+    stock[:, MEM_MIB] = [mem_mib for _, mem_mib, _ in rows]
+    for number in range(kinds):
+        stock[:, column_of(number)] = [devices[number] if number < len(devices) else 0 for *_, devices in rows]
+    return stock
 
 
 def column_of(number: int) -> int:

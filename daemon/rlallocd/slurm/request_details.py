@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.tres import memory_mib
+from rlallocd.slurm.json_reader import whole_list
 from rlallocd.slurm.pace import PART_OF_LIMIT, JobsPerCommand
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmUnavailable
@@ -177,7 +178,7 @@ def _details_after(text: str, head: re.Match[str]) -> RequestDetails | None:
         max_nodes=int(nodes[1] or 0),
         mem_per_cpu=memory[1] == "CPU",
         is_scrontab=_SCRONTAB.search(line, 0, nodes.start() + 1) is not None,
-        array_tasks=array[2] if array and "..." not in array[2] else "",
+        array_tasks=whole_list(array[2]) if array else "",
         array_parallel=int(array[3] or 0) if array else 0,
         excluded_nodes=(excluded[1] or "") if excluded else "",
         needs=_needs(line, text[position + len(line) : _end_of_job(text, position)], nodes.end() - 1),
