@@ -1,6 +1,7 @@
 """One cycle of rlallocd: one snapshot, finish what is open, decide what is new, collect what has ended."""
 
 import logging
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -114,7 +115,7 @@ class Controller:
         """Do everything that is due. Failures of Slurm, the store and the system are logged and counted."""
         self.counters["cycles"] += 1
         self._readings.begin()
-        began_s = time.monotonic()
+        began_s, processor_s = time.monotonic(), _processor_s()
         decided, failed = 0, False
         jobs: Sequence[JobRecord] = ()
         try:
@@ -163,6 +164,7 @@ class Controller:
             decided=decided,
             calls=self._readings.calls,
             reading_s=self._readings.reading_s,
+            processor_s=_processor_s() - processor_s,
             failed=failed,
             jobs_of_ours=self._pending > 0,
         )
@@ -375,6 +377,12 @@ class Controller:
         if self._heartbeat.passed(self.config.daemon.heartbeat_s):
             write_intercept(self.config, self._slurm.capabilities.skipped_forms)
             self._heartbeat.restart()
+
+
+def _processor_s() -> float:
+    """Processor time so far of this process and of the commands that it ran."""
+    commands = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + commands.ru_utime + commands.ru_stime
 
 
 def _what(decision: Decision) -> str:

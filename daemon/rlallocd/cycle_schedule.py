@@ -12,6 +12,9 @@ AFTER_A_WAKE_S: Final = (0.1, 0.3, 0.6, 1.2)
 first pause lets one cycle find the job together with others that come with it."""
 SHARE_OF_TIME: Final = 1 / 2
 """The largest fraction of our time that readings may take: a slow slurmctld is asked less often."""
+_USUAL_COST_S: Final = 0.25
+"""Processor time of a cycle for which ``daemon.poll_s`` is meant: 5% of a core by default. Where an idle cycle takes
+more, because 10,000 jobs wait, it comes in proportion less often, but with every heartbeat."""
 _LONGEST_BACK_OFF_S: Final = 30.0
 """At most, and never more than a quarter of the grace, so that deferred jobs are still decided in time."""
 
@@ -20,12 +23,14 @@ class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle reports to the schedule.
 
     ``calls`` are those for the snapshot and the outcomes, ``reading_s`` is what slurmctld took for the snapshot.
+    ``processor_s`` is the processor time of the cycle with the commands that it ran.
     """
 
     began_s: float
     decided: int
     calls: int
     reading_s: float
+    processor_s: float
     failed: bool
     jobs_of_ours: bool
 
@@ -77,4 +82,7 @@ class CycleSchedule:
 def _idle_s(report: CycleReport, config: Config) -> float:
     """Seconds until the next cycle without a call: with no job of ours in the queue, only the heartbeat needs one."""
     heartbeat_s = config.daemon.heartbeat_s
-    return min(config.daemon.poll_s, heartbeat_s) if report.jobs_of_ours else heartbeat_s
+    if not report.jobs_of_ours:
+        return heartbeat_s
+    stretch = 1.0 if report.decided else max(1.0, report.processor_s / _USUAL_COST_S)
+    return min(config.daemon.poll_s * stretch, heartbeat_s)

@@ -12,10 +12,22 @@ FIRST_LOOK_S = AFTER_A_WAKE_S[0]
 
 
 def report(
-    *, began_s: float = 0, decided: int = 0, reading_s: float = 0.01, failed: bool = False, jobs_of_ours: bool = True
+    *,
+    began_s: float = 0,
+    decided: int = 0,
+    reading_s: float = 0.01,
+    processor_s: float = 0.02,
+    failed: bool = False,
+    jobs_of_ours: bool = True,
 ) -> CycleReport:
     return CycleReport(
-        began_s=began_s, decided=decided, calls=1, reading_s=reading_s, failed=failed, jobs_of_ours=jobs_of_ours
+        began_s=began_s,
+        decided=decided,
+        calls=1,
+        reading_s=reading_s,
+        processor_s=processor_s,
+        failed=failed,
+        jobs_of_ours=jobs_of_ours,
     )
 
 
@@ -79,6 +91,20 @@ class TestTimetable:
         schedule = CycleSchedule(self.CONFIG, 0)
         schedule.cycled(report(jobs_of_ours=jobs_of_ours), self.CONFIG, 0)
         assert schedule.wait_s(0) == wait_s
+
+    @pytest.mark.parametrize(("processor_s", "wait_s"), [(0.25, 5), (0.4, 8), (3, 10)])
+    def test_cycles_that_cost_much_come_less_often(self, processor_s: float, wait_s: float) -> None:
+        """They take at most 5% of a core, unless the heartbeat asks for more; a call comes as soon as ever."""
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.cycled(report(processor_s=processor_s), self.CONFIG, 0)
+        assert schedule.wait_s(0) == pytest.approx(wait_s)
+        schedule.woken(2)
+        assert schedule.wait_s(2) == pytest.approx(FIRST_LOOK_S)
+
+    def test_what_decisions_cost_puts_no_cycle_off(self) -> None:
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.cycled(report(processor_s=3, decided=1000), self.CONFIG, 0)
+        assert schedule.wait_s(0) == 5
 
     def test_a_call_brings_the_next_cycle_forward(self) -> None:
         schedule = CycleSchedule(self.CONFIG, 0)
