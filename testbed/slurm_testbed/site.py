@@ -26,7 +26,7 @@ from .external_commands import run_command
 from .layout import DEFAULT_ROOT, Layout, Ports, Record
 from .log_ends import tail
 from .processes import PROGRAMS_VARIABLE, SITE_VARIABLE
-from .testbed_errors import DaemonFailedError, InvalidSpecError, TestbedError
+from .testbed_errors import DaemonFailedError, InvalidSpecError, TestbedError, WaitTimedOutError
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -222,9 +222,21 @@ class Site:
     ) -> dict[str, str]:
         """Wait until each job, with all its tasks, is in one of `states`; return the state of each.
 
-        Raises WaitTimedOutError.
+        Raises WaitTimedOutError, with what slurmctld knows of these jobs and of the nodes.
         """
-        return site_jobs.wait_for_states(self.job_states, job_ids, states, timeout_s)
+        try:
+            return site_jobs.wait_for_states(self.job_states, job_ids, states, timeout_s)
+        except WaitTimedOutError as error:
+            raise WaitTimedOutError(f"{error}\n{self._records(job_ids)}") from error
+
+    def _records(self, job_ids: Collection[int]) -> str:
+        """What slurmctld knows of some jobs and of all nodes, a line each; else why it does not answer."""
+        calls = [("show", "job", str(job_id)) for job_id in sorted(job_ids)] + [("show", "node")]
+        try:
+            shown = [self.try_run(["scontrol", "--oneliner", *words]) for words in calls]
+        except TestbedError as error:
+            return str(error)
+        return "\n".join((each.output or each.error_output).strip() for each in shown)
 
     # Faults
 

@@ -121,7 +121,6 @@ def wait_for_states(
     except WaitTimedOutError as error:
         found = ", ".join(f"{name} is {state}" for name, state in seen.items()) or "no such job is known"
         raise WaitTimedOutError(
-            f"jobs {sorted(job_ids)} not in {'/'.join(sorted(wanted))} after {timeout_s:g} s: {found}; "
-            "see slurmctld's log and `scontrol show job`"
+            f"jobs {sorted(job_ids)} not in {'/'.join(sorted(wanted))} after {timeout_s:g} s: {found}"
         ) from error
     return seen

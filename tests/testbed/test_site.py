@@ -23,6 +23,7 @@ from slurm_testbed import (
     SiteExistsError,
     SiteNotFoundError,
     SiteSpec,
+    WaitTimedOutError,
     registry,
     wait_until,
 )
@@ -148,6 +149,8 @@ def test_two_sites_run_side_by_side(site: Site, small: Site) -> None:
     assert "only-here" not in small.run(["squeue", "-h", "-o%j"])
     assert "only-here" in site.run(["squeue", "-h", "-o%j"])
     assert len(small.run(["sinfo", "-hN"]).splitlines()) == 1
+    with pytest.raises(WaitTimedOutError, match="JobName=only-here"):
+        site.wait_for_states([here], {"COMPLETED"}, timeout_s=0)
     assert len(site.run(["sinfo", "-hN"]).splitlines()) == len(site.nodes)
     site.run(["scancel", str(here)])
 
