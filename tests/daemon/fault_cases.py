@@ -14,7 +14,7 @@ JOB: Final = """#!/bin/sh
 """
 FEWER_CPUS: Final = JOB.replace("gpus=1-2 cpus-per-gpu=2-8", "gpus=4-4 cpus-per-gpu=2-4")
 """Decided without a change of GPUs, and so of the time limit."""
-UNTIL_REQUEUED: Final = JOB + '[ "${SLURM_RESTART_COUNT:-0}" != 0 ] || exec sleep 600\n'
+UNTIL_REQUEUED: Final = JOB + '[ "${SLURM_RESTART_COUNT:-0}" != 0 ] || { echo begun; exec sleep 600; }\n'
 SUBMITTED_MINUTES: Final = 10
 
 Afterwards = Literal["nothing", "start rlallocd", "start slurmctld", "continue slurmctld"]

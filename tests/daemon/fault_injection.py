@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rlalloc_testbed import USER
 from slurm_testbed import Site
 
 PRELUDE: Final = """
@@ -41,8 +42,8 @@ become() { real update "JobId=$JOB" "$@"; }
 as_user() { runuser -u llm-alice -- "$REAL_SCONTROL" update "JobId=$JOB" "$@"; }
 wait_for() { until real --oneliner show job "$JOB" | grep -Eq "$1"; do sleep 0.1; done; }
 started() { become StartTime=now; wait_for 'JobState=(RUNNING|COMPLETING|COMPLETED)'; }
-requeued() {
-   become StartTime=now; wait_for 'JobState=RUNNING'
+requeued() {  # once its script runs: whether slurmd was still launching it must make no difference
+   become StartTime=now; until [ -s "$OUTPUT/slurm-$JOB.out" ]; do sleep 0.1; done
    real requeue "$JOB"; wait_for 'JobState=PENDING'
 }
 
@@ -58,7 +59,7 @@ slurmctld_ends() {
 
 WRAPPER: Final = """#!/bin/sh
 # In place of scontrol: {scripts}/<job>/update1, update2, …, begin1, … take the place of these calls for a job.
-export REAL_SCONTROL='{real}' SLURMCTLD_PID='{slurmctld_pid}' DAEMON="${{DAEMON:-$PPID}}"
+export REAL_SCONTROL='{real}' SLURMCTLD_PID='{slurmctld_pid}' OUTPUT='{output}' DAEMON="${{DAEMON:-$PPID}}"
 if [ $# -eq 0 ]; then  # it reads commands, as scontrol does
    set -f
    while IFS= read -r line; do
@@ -115,6 +116,7 @@ class FaultyScontrol:
                 scripts=self._scripts,
                 prelude=prelude,
                 slurmctld_pid=site.run_directory / "slurmctld.pid",
+                output=site.home(USER),
             )
         )
         program.chmod(0o755)
