@@ -157,10 +157,10 @@ def idle(mixed: Installation) -> Iterator[Installation]:
     site = mixed.site
     site.run(["scancel", "--user", USER])
     site.kill("n1", signal.SIGCONT)
-    deleted = site.try_run(["scontrol", "delete", "ReservationName=closed"])
     site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[1-5]", "State=UP"])
     site.try_run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
     wait_until(lambda: not site.run(["squeue", "--noheader"]), what="all jobs have left", timeout_s=120)
+    deleted = site.try_run(["scontrol", "delete", "ReservationName=closed"])
     site.wait_for_nodes()
     if not deleted.status:
         mixed.read_again()  # it keeps what it has read of reservations for a minute
@@ -445,6 +445,27 @@ def test_a_request_comes_back_where_only_the_longer_time_limit_meets_a_reservati
     site.run(["scancel", str(busy)])
     assert_runs_as_submitted(idle, job_id, "gres/gpu=4", "ReqNodeNotAvail")
     assert idle.job(job_id)["TimeLimit"] == "00:10:00"
+
+
+def test_a_request_comes_back_where_the_user_chooses_a_reservation(idle: Installation) -> None:
+    """This one is too small for the decided size: once it began, Slurm would hold the job for ever."""
+    site = idle.site
+    reserved = ("ReservationName=closed", "StartTime=now+600", "Duration=60", "Nodes=n2", f"Users={USER}")
+    site.run(["scontrol", "create", "reservation", *reserved])
+    busy = site.sbatch("#!/bin/sh\nexec sleep 600\n", user=USER, options=["-N5", "--exclusive", "--mem=1G", "-t9"])
+    site.wait_for_states([busy], {"RUNNING"})
+    job_id = idle.submit(STAYS.format(words="gpus=8"), "-N1", "--gpus-per-node=v100:4", "-c8", "--mem=8G")
+    begun(idle, job_id, gpus=8, nodes=2)
+    site.run(["scontrol", "update", f"JobId={job_id}", "ReservationName=closed"], user=USER)
+    decision = idle.decision(job_id)
+    wait_until(
+        lambda: (entry := idle.application(decision)) is not None and entry.state == "restored",
+        what="it has its request back",
+    )
+    wait_until(lambda: idle.job(job_id)["Reason"] == "Reservation", what="it waits for its reservation")
+    site.run(["scancel", str(busy)])
+    site.run(["scontrol", "update", "ReservationName=closed", "StartTime=now"])
+    assert_runs_as_submitted(idle, job_id, "gres/gpu=4", "it was moved into reservation closed")
 
 
 def test_a_users_update_that_slurm_refuses_keeps_no_resized_job_waiting(idle: Installation) -> None:

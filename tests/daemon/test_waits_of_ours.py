@@ -78,6 +78,7 @@ def looked_at(
     size: Allocation = EIGHT,
     cpus: int = 0,
     restarts: int = 0,
+    reservation: str = "",
 ) -> list[tuple[int, str]]:
     """What is taken back in cycles at these times, with so many GPUs free, of a job whose NumCPUs may say more."""
     applier = Applier()
@@ -85,7 +86,8 @@ def looked_at(
     for at_s, free_gpus in moments:
         node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 8 - free_gpus))
         fields = RequestFields(min_cpus=cpus)
-        job = pending_job(7, size, reason=reason, partition="gpu", gpu_type="", fields=fields, restarts=restarts)
+        waits_for = {"reason": reason, "restarts": restarts, "reservation": reservation}
+        job = pending_job(7, size, partition="gpu", gpu_type="", fields=fields, **waits_for)
         waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
     return applier.taken
 
@@ -110,6 +112,14 @@ def test_a_smaller_job_that_slurm_finds_no_nodes_for_gets_its_request_back(store
     assert looked_at(store, two_cycles[0], reason="Reservation", size=two) == []
     assert looked_at(store, *two_cycles, reason="Reservation", size=two) == [
         (7, "it waits for Reservation, and its request fits what is free")
+    ]
+
+
+def test_a_job_that_was_moved_into_a_reservation_gets_its_request_back(store: Store) -> None:
+    two = msgspec.structs.replace(FOUR, gpus_per_node=2)
+    resized(store, FOUR, two)
+    assert looked_at(store, (0.0, 8), reason="Licenses", size=two, reservation="course") == [
+        (7, "it was moved into reservation course, whose jobs run as submitted")
     ]
 
 

@@ -13,6 +13,9 @@ free and not reserved: its user may have made a change that conflicts with the d
 such a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it
 may then start on the first GPUs that are free.
 
+A job that somebody has moved into a reservation since gets its request back at once: like all jobs of a reservation,
+it runs as submitted.
+
 Where somebody has changed a job's CPUs so that those of a node's tasks are not those of the node, the job gets its
 request back whatever it waits for, and if it is held, too. If the tasks ask for fewer than the node is to have, Slurm
 may find no node. If they ask for more, the job starts with fewer (22.05, 24.11), and only the TaskProlog keeps its
@@ -297,14 +300,16 @@ def _is_free(job: JobRecord) -> bool:
 
 
 def _may_wait_by_our_doing(job: JobRecord) -> bool:
-    may_be = job.reason in _FOR_NODES or is_of_a_size(job.reason) or has_conflicting_cpus(job)
-    return may_be and read_tag(job.admin_comment) is not None
+    may_be = job.reason in _FOR_NODES or is_of_a_size(job.reason) or has_conflicting_cpus(job) or job.reservation
+    return bool(may_be) and read_tag(job.admin_comment) is not None
 
 
 def _why_at_once(job: JobRecord, sizes: _Sizes) -> str:
     """Why a job is to get its request back whatever nodes there are; an empty string otherwise."""
     if may_be_ours(job.reason, sizes.asked, sizes.applied):
         return f"it waits for {job.reason}"
+    if job.reservation:
+        return f"it was moved into reservation {job.reservation}, whose jobs run as submitted"
     return "its CPUs were changed and do not go with its size" if has_conflicting_cpus(job) else ""
 
 
