@@ -98,6 +98,10 @@ def site(busy_site: Site) -> Iterator[Site]:
 
 @pytest.fixture
 def slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    return connected_to(site, monkeypatch)
+
+
+def connected_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, site.environment()[name])
     return connect(SlurmSection(command_timeout_s=60))
@@ -162,6 +166,21 @@ def test_what_a_qos_may_preempt_is_free_for_its_jobs_alone(site: Site, slurm: Sl
     waits = site.sbatch(SLEEPS, user=USER, options=WHOLE_NODE)
     wait_until(lambda: reason(site, waits) in ("Resources", "Priority"), what="a usual job waits", timeout_s=60)
     held_by(site, USER, "--qos=urgent", *WHOLE_NODE)
+
+
+def test_what_a_partition_of_a_lower_tier_runs_is_free_for_the_higher_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Partition("usual", options={"PriorityTier": "1"})
+    urgent = Partition("urgent", default=False, options={"PriorityTier": "2", "PreemptMode": "OFF"})
+    preempts = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+    with start_site(f"tiers-{os.getpid()}", nodes=1, partitions=(usual, urgent), extra_slurm_conf=preempts) as site:
+        slurm = connected_to(site, monkeypatch)
+        assert slurm.config.scheduling.preempts_by == "partition"
+        preempted = held_by(site, OTHER, *WHOLE_NODE)
+        assert free_gpus(seen_by(site, slurm, USER, *WHOLE_NODE)) == [0]
+        assert free_gpus(seen_by(site, slurm, USER, "--partition=urgent", *WHOLE_NODE)) == [8]
+        held_by(site, USER, "--partition=urgent", *WHOLE_NODE)
+        site.wait_for_states([preempted], {"PENDING"}, timeout_s=120)
+        assert free_gpus(seen_by(site, slurm, OTHER, "--partition=urgent", *WHOLE_NODE)) == [0]
 
 
 def test_jobs_that_wait_for_a_licence_keep_nobody_waiting(site: Site, slurm: Slurm) -> None:
