@@ -77,28 +77,43 @@ class Stock:
             known = self._left[id(pool)] = pool, pool.open(self._free)
         return known[1]
 
-    def has_room(self, pool: Pool, size: Allocation) -> bool:
-        """Whether a job of ``pool`` could start; where there is no room there will be none, as jobs only take."""
+    def has_room(self, pool: Pool, size: Allocation, tasks: int = 1) -> bool:
+        """Whether a job of ``pool``, or so many tasks of an array, could start.
+
+        Where there is no room there will be none, as jobs only take.
+        """
         key = pool, size.nodes, *_of_node(size)
         if key not in self._full and not could_start(size, self.left(pool)):
             self._full.add(key)
-        return key not in self._full
+        if key in self._full:
+            return False
+        return tasks == 1 or int(_tasks_on(self.left(pool), size, tasks).sum()) >= tasks * size.nodes
 
     def take(self, pool: Pool, size: Allocation) -> IntArray:
         """Place a job of ``pool`` on the fullest of its nodes; return their places, none if they have no room."""
+        return pool.places[self._place(pool, size, 1)[0]]
+
+    def take_tasks(self, pool: Pool, size: Allocation, tasks: int) -> None:
+        """Place as many of so many tasks of an array as have room, each as a job."""
+        while tasks > 0 and self.has_room(pool, size):
+            tasks -= self._place(pool, size, tasks)[1]
+
+    def _place(self, pool: Pool, size: Allocation, most: int) -> tuple[IntArray, int]:
+        """Place up to ``most`` like jobs on the same nodes; return these nodes of the pool, and how many jobs."""
         if not self.has_room(pool, size):
-            return pool.places[:0]
-        left = self.left(pool)
+            return np.arange(0), 0
+        left = self.left(pool).copy()  # whoever has asked for it keeps it as it was
         nodes = nodes_for(left, size)
+        jobs = int(_tasks_on(left[nodes], size, most).min()) if most > 1 else 1
         places = pool.places[nodes]
         column = DEVICES if pool.column is None else pool.column[nodes]
-        self._free[places, column] -= size.gpus_per_node
-        self._free[places, CPUS] -= size.cpus_per_node * (1.0 if pool.threads is None else pool.threads[nodes])
-        self._free[places, MEM_MIB] -= size.mem_mib_per_node
-        left = left.copy()  # whoever has asked for it keeps it as it was
-        left[nodes] -= _of_node(size)
+        threads = 1.0 if pool.threads is None else pool.threads[nodes]
+        self._free[places, column] -= jobs * size.gpus_per_node
+        self._free[places, CPUS] -= jobs * size.cpus_per_node * threads
+        self._free[places, MEM_MIB] -= jobs * size.mem_mib_per_node
+        left[nodes] -= np.multiply(_of_node(size), jobs)
         self._left = {id(pool): (pool, left)}
-        return places
+        return nodes, jobs
 
 
 def nodes_for(free: FloatArray, size: Allocation) -> IntArray:
@@ -130,6 +145,14 @@ def without(free: FloatArray, size: Allocation) -> FloatArray:
     left = free.copy()
     left[nodes] -= _of_node(size)
     return left
+
+
+def _tasks_on(free: FloatArray, size: Allocation, most: int) -> IntArray:
+    """How many tasks of an array have room for their part on each node, at most ``most``, shape (nodes,)."""
+    part = np.array(_of_node(size), dtype=np.float64)
+    asked = part > 0.0
+    fitting = np.floor(free[:, asked] / part[asked]).min(axis=1, initial=most)
+    return np.asarray(np.maximum(0.0, fitting), dtype=np.int64)
 
 
 def _of_node(size: Allocation) -> tuple[int, int, int]:

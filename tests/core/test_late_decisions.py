@@ -222,6 +222,23 @@ def test_what_jobs_leave_is_taken_from_the_fullest_nodes() -> None:
     assert without(cluster(8, 8).free, size(8, nodes=2))[:, 0].tolist() == [0.0, 0.0]
 
 
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.integers(1, 8), st.integers(1, 3), st.integers(1, 12))
+def test_tasks_of_an_array_take_what_as_many_jobs_take(free: list[int], gpus: int, nodes: int, tasks: int) -> None:
+    one_by_one, together, pool = Stock(cluster(*free).free), Stock(cluster(*free).free), Pool(np.arange(len(free)))
+    task = size(gpus, nodes=nodes)
+    have_room = together.has_room(pool, task, tasks)
+    placed = sum(bool(len(one_by_one.take(pool, task))) for _ in range(tasks))
+    together.take_tasks(pool, task, tasks)
+    assert together.left(pool).tolist() == one_by_one.left(pool).tolist()
+    if nodes == 1 or placed == tasks:
+        assert have_room == (placed == tasks)
+
+
+def test_tasks_on_several_nodes_each_use_a_node_once() -> None:
+    stock, pool = Stock(cluster(8, 1).free), Pool(np.arange(2))
+    assert [stock.has_room(pool, size(1, nodes=2), tasks) for tasks in (1, 2)] == [True, False]
+
+
 def typed(limits: FloatArray = NOBODY_RUNS) -> tuple[list[PoolNow], FloatArray, Stock]:
     """Three pools of a site of two a100 nodes (all GPUs in use but one) and two v100 nodes: a100, v100 and any."""
     free = cluster(1, 0, 4, 4)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from rlalloc.allocation import shares_of
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.urgency import UrgencyRules
@@ -137,14 +138,65 @@ def test_who_waits_ahead_and_is_too_far_behind_for_backfill_takes_nothing(of_a_u
     assert share(FirstSizes(views, late=True), new(3, user="bob"), views).gpu == gpu
 
 
-@pytest.mark.parametrize("changes", [{"reason": "JobHeldUser"}, {"reason": "Dependency"}, {"is_array": True}])
-def test_jobs_that_no_pass_may_reach_get_the_whole_answer(changes: dict[str, object]) -> None:
+@pytest.mark.parametrize("reason", ["JobHeldUser", "Dependency"])
+def test_jobs_that_wait_for_others_get_the_whole_answer(reason: str) -> None:
     views = cluster(0)
-    assert share(FirstSizes(views, late=True), new(1, **changes), views) == ANSWER
+    assert share(FirstSizes(views, late=True), new(1, reason=reason), views) == ANSWER
+
+
+GROWS = Shares(1.0, 1.0, 1.0)
+"""Eight GPUs for a job that asked for four."""
+
+
+@pytest.mark.parametrize(
+    ("free", "tasks", "grows"),
+    [((8, 8), 2, True), ((8, 8), 3, False), ((8, 4), 2, False), ((8,), 1, True)],
+    ids=["all-start", "too-many", "no-room-for-one", "one-at-once"],
+)
+def test_an_array_grows_if_all_tasks_that_may_run_at_once_can_start(
+    free: tuple[int, ...], tasks: int, *, grows: bool
+) -> None:
+    """``waiting_tasks`` counts at most as many as may run at once: the last one has ``--array=0-99%1``."""
+    views = cluster(*free)
+    array = new(1, is_array=True, waiting_tasks=tasks)
+    got = share(FirstSizes(views, late=True), array, views, EIGHT, GROWS, VIEW_OF_FOUR)
+    assert got.gpu == (GROWS.gpu if grows else pytest.approx(2 / 3))
+
+
+def test_an_array_behind_others_keeps_its_gpus_and_gets_the_answered_cpus_and_memory() -> None:
+    """The array ahead takes the room of all its tasks, in the queue and in the same cycle."""
+    answer = Shares(1.0, 0.25, 0.0, 0.3)
+    ahead = pending_job(1, FOUR, gpu_type="", is_array=True, waiting_tasks=3)
+    array = new(2, is_array=True, waiting_tasks=2)
+    for jobs, first_in_cycle in (((ahead,), ()), ((), (new(1, is_array=True, waiting_tasks=4),))):
+        views = cluster(8, 8, jobs=jobs)
+        first = FirstSizes(views, late=True)
+        for other in first_in_cycle:
+            share(first, other, views, FOUR, Shares(2 / 3, 1.0, 1.0), VIEW_OF_FOUR)
+        got = share(first, array, views, EIGHT, answer, VIEW_OF_FOUR)
+        assert got == Shares(shares_of(FOUR, VIEW_OF_FOUR.bounds).gpu, 0.25, 0.0, 0.3)
+
+
+@pytest.mark.parametrize("reason", ["BeginTime", "JobHeldUser", "Dependency"])
+def test_an_array_may_always_have_what_takes_no_more_and_no_longer(reason: str) -> None:
+    views = cluster(0)
+    longer = msgspec.structs.replace(FOUR, time_limit_s=FOUR.time_limit_s + 60)
+    more_memory = msgspec.structs.replace(FOUR, mem_mib_per_node=EIGHT.mem_mib_per_node + 1)
+    array = new(1, is_array=True, waiting_tasks=5, reason=reason)
+    given = [share(FirstSizes(views, late=True), array, views, size).gpu for size in (FOUR, longer, more_memory)]
+    assert given == [ANSWER.gpu, 1.0, 1.0]
+
+
+def test_an_array_that_cannot_start_now_does_not_grow_on_free_nodes() -> None:
+    views = cluster(8, 8)
+    held = new(1, is_array=True, reason="JobHeldUser")
+    got = share(FirstSizes(views, late=True), held, views, EIGHT, GROWS, VIEW_OF_FOUR)
+    assert got.gpu == pytest.approx(2 / 3)
 
 
 def test_in_shadow_mode_and_with_late_decisions_off_the_answer_stands() -> None:
     views = cluster(0)
-    shadow = msgspec.structs.replace(new(1), mode="shadow")
-    assert share(FirstSizes(views, late=True), shadow, views) == ANSWER
+    for is_array in (False, True):
+        shadow = msgspec.structs.replace(new(1, is_array=is_array), mode="shadow")
+        assert share(FirstSizes(views, late=True), shadow, views) == ANSWER
     assert share(FirstSizes(views, late=False), new(1), views) == ANSWER

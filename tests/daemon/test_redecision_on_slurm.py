@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rlalloc.job import Allocation
+from rlalloc.job import Allocation, Shares
 from rlalloc.store import Decision, JobHistory, JobKey, Store
 from rlalloc_testbed import Installation, install, start_site
 from slurm_testbed import Site, wait_until
+
+from .scripted_agent import agent_that_answers
 
 pytestmark = pytest.mark.slurm
 
@@ -277,6 +279,26 @@ def test_a_stream_needs_less_than_one_further_update_a_job_and_no_size_comes_bac
         layouts = _layouts(history)
         assert len(layouts) == len(set(layouts)), history
     wait_until(lambda: not _without_outcome(rlalloc), what="all outcomes are kept", timeout_s=PATIENCE_S)
+
+
+def test_an_array_grows_only_if_all_its_tasks_can_start(rlalloc: Installation) -> None:
+    """Twice the GPUs are answered. On one free node, both tasks start as requested; on four, with eight GPUs each."""
+    script = "#!/bin/sh\n#RLALLOC gpus=4-8\n: torchrun train.py\nsleep 1\n"
+    size = ("--array=1-2", "--nodes=1", "--gpus-per-node=4", "--cpus-per-task=8", "--mem=8G", "--time=10")
+    holders = [_hold(rlalloc, 8) for _ in range(3)]
+    agent = rlalloc.settings["agent"]
+    with agent_that_answers(Shares(1.0, 1.0, 1.0), rlalloc.runtime / "one-answer.sock") as endpoint:
+        rlalloc.write_config(agent={**agent, "endpoint": endpoint})
+        rlalloc.read_again()
+        waits = _submit(rlalloc, script, USER, *size)
+        assert _size_decided(rlalloc, waits).gpus == 4
+        rlalloc.site.wait_for_states([waits], ENDED, timeout_s=PATIENCE_S)
+        for holder in holders:
+            _end(rlalloc, holder)
+        rlalloc.site.wait_for_states(holders, {"CANCELLED"}, timeout_s=PATIENCE_S)
+        starts = _submit(rlalloc, script, USER, *size)
+        assert _size_decided(rlalloc, starts).gpus == 8
+        rlalloc.site.wait_for_states([starts], ENDED, timeout_s=PATIENCE_S)
 
 
 def _hold(rlalloc: Installation, gpus: int, time_limit: str = "8:00:00", more: Sequence[str] = ()) -> int:

@@ -1,6 +1,8 @@
 """What a new job gets of the policy's answer: all of it if it can start, else it waits as requested.
 
-The rules are those of ``rlalloc.late_decisions``; a pass decides the job again when it could start.
+The rules are those of ``rlalloc.late_decisions``; a pass decides the job again when it could start. No pass decides
+an array. It also gets an answer that makes none of its tasks wait longer than the request: one that takes no more of
+anything, time included. An array can start if all its tasks can that may run at once.
 """
 
 from collections import Counter
@@ -18,6 +20,7 @@ from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.cluster.cluster_views import ClusterViews
 from rlallocd.cluster.node_access import Access
 from rlallocd.cluster.node_pools import NodePool
+from rlallocd.limits import needs_more_of_a_node
 from rlallocd.slurm import JobRecord
 from rlallocd.submissions.candidates import WAITS_FOR_RESOURCES, Candidate
 from rlallocd.submissions.request_sizes import Skipped, size_of
@@ -41,19 +44,22 @@ class FirstSizes:
         self, candidate: Candidate, job: JobView, access: Access, allocation: Allocation, answer: Shares
     ) -> Shares:
         """The shares that a job gets of an ``answer``, which means ``allocation``."""
-        if not self._late or not _may_wait(candidate):
+        record = candidate.job
+        waits_for_others = record.held or record.reason == "Dependency" or candidate.begin_s > 0
+        if not self._late or candidate.mode != "enforce" or (waits_for_others and not record.is_array):
             return answer
-        self._place_those_ahead_of(candidate.job, access)
+        self._place_those_ahead_of(record, access)
         pool = self._views.pool(access)
-        is_tried = self._views.backfill.reaches(candidate.job)
-        starts = is_tried and self._stock.has_room(pool, allocation)
+        is_tried = not waits_for_others and self._views.backfill.reaches(record)
+        stands = is_tried and self._stock.has_room(pool, allocation, record.waiting_tasks)
+        stands = stands or (record.is_array and not _asks_for_more(job.request, allocation))
         allocate = partial(_allocate, job, access.pool.shape)
-        shares = answer if starts else while_it_waits(answer, job.request, job.bounds, allocate)
+        shares = answer if stands else while_it_waits(answer, job.request, job.bounds, allocate)
         waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)
         as_answered = shares == answer or (waits_as_answered and allocation.gpus == job.request.gpus)
         taken = allocation if as_answered else job.request
         if is_tried:
-            self._stock.take(pool, taken)
+            self._stock.take_tasks(pool, taken, record.waiting_tasks)
         return answer if taken is allocation else shares
 
     def starts(self, candidate: Candidate, access: Access, allocation: Allocation) -> bool:
@@ -85,7 +91,8 @@ class FirstSizes:
         if job.reason not in WAITS_FOR_RESOURCES or not self._views.backfill.reaches(job):
             return
         try:
-            self._stock.take(self._views.pool(self._views.access_in_queue(job)), size_of(job))
+            pool = self._views.pool(self._views.access_in_queue(job))
+            self._stock.take_tasks(pool, size_of(job), job.waiting_tasks)
         except Skipped:
             return
 
@@ -95,8 +102,5 @@ def _allocate(job: JobView, shape: NodeShape, shares: Shares) -> Allocation:
     return allocation_for(shares, job.request, job.bounds, shape, to_allow)
 
 
-def _may_wait(candidate: Candidate) -> bool:
-    """Whether a pass may decide it again: it is enforced, no array, and waits for nothing but resources."""
-    job = candidate.job
-    waits_for_others = job.held or job.reason == "Dependency" or candidate.begin_s > 0
-    return candidate.mode == "enforce" and not job.is_array and not waits_for_others
+def _asks_for_more(request: Allocation, allocation: Allocation) -> bool:
+    return needs_more_of_a_node(request, allocation) or allocation.time_limit_s > request.time_limit_s
