@@ -204,6 +204,17 @@ do
    end
 end
 
+--- Seconds since this machine was started, to the hundredth; nil where the system does not show them.
+local function uptime()
+   local file = io.open(UPTIME_FILE, "r")
+   if file == nil then
+      return nil
+   end
+   local text = file:read(64) or ""
+   file:close()
+   return tonumber(text:match("^%d+%.?%d*"))
+end
+
 -- Updates
 
 do
@@ -238,17 +249,144 @@ do
       return not is_slurm_user(modify_uid)
    end
 
+   -- rlallocd reads a job, decides, and updates it; Slurm has no update that depends on what was read. So an update of
+   -- rlallocd's ends its AdminComment with the uptime at which it read the job, and is refused if others have changed
+   -- the job since. Here that note is taken off again.
+   local READING, READING_BYTES = "()[; ]rlalloc%-read:(%d+%.?%d*)$", 48 -- as in rlallocd.submissions.job_tag
+   local TAG = "rlalloc:v=1;"
+   local STALE = 116 -- ESTALE ("Stale file handle"): rlallocd.slurm knows this refusal by it
+   local BUSY = 11 -- EAGAIN ("Resource temporarily unavailable")
+   local UNVERIFIED_S = 5 -- at most, from rlallocd's update to its verification
+   local RESETS_AGE = 2 ^ 21 -- of bitflags (RESET_ACCRUE_TIME): scontrol sets it together with rlallocd's begin time
+   local MOST_JOBS = 5000 -- in each of two tables: about 1 MB
+   local SIZE = {
+      "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node", "cpus_per_task", "min_cpus", "pn_min_cpus",
+      "min_mem_per_node", "min_mem_per_cpu", "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket",
+      "cpus_per_tres", "mem_per_tres",
+   }
+   local BESIDE = {
+      "time_limit", "nice", "shared", "exc_nodes", "req_nodes", "features", "reservation", "account", "qos",
+      "partition",
+   }
+   local STALE_UPDATE = "rlalloc: job %.0f: an update of rlallocd is refused: others changed the job after it was read"
+   local BUSY_NOW = "rlalloc: job %.0f is being changed by rlalloc: try again in a few seconds"
+
+   -- Of each job, by its id: when others changed it last, whether they have set its begin time, and when rlallocd
+   -- has changed it without having begun it since. Jobs that nothing happened to for longest are forgotten.
+   local recent, earlier, count = {}, {}, 0
+
+   --- What is remembered of a job, to be changed.
+   local function memory_of(job_id)
+      local known = recent[job_id]
+      if known == nil then
+         if count >= MOST_JOBS then
+            recent, earlier, count = {}, recent, 0
+         end
+         known = earlier[job_id] or {}
+         recent[job_id], count = known, count + 1
+      end
+      return known
+   end
+
+   local function sets(job_desc, fields)
+      for _, field in ipairs(fields) do
+         local value = job_desc[field]
+         if value ~= nil and value ~= NO_VAL and value ~= NO_VAL16 then
+            return true
+         end
+      end
+      return false
+   end
+
+   --- Whether an update of rlallocd's is of a job that others have changed since it was read. Takes off the note.
+   local function is_stale(job_desc, job_id, comment, start, read)
+      local known = memory_of(job_id)
+      if known.changed ~= nil and known.changed >= read then
+         return true
+      end
+      known.ours = uptime()
+      job_desc.admin_comment = sub(comment, 1, start - 1)
+      return false
+   end
+
+   --- Likewise for the update by which rlallocd begins a job. After a refusal, rlallocd reads the job again.
+   local function begins_stale(job_id)
+      local known = recent[job_id] or earlier[job_id]
+      if known == nil then
+         return false
+      elseif known.begin then
+         known.begin = nil
+         return true
+      end
+      known.ours = nil
+      return false
+   end
+
+   --- Remembers an update of others. Returns whether it is to be refused: the job's user sets its size, and would
+   -- mostly lose that again, because rlallocd then has to restore the request.
+   local function meets_ours(job_desc, job_rec, modify_uid)
+      if not find(text_of(job_rec, "admin_comment") or "", TAG, 1, true) then
+         return false
+      end
+      local resizes, begin = sets(job_desc, SIZE), number_of(job_desc, "begin_time") or 0
+      local changes = resizes or sets(job_desc, BESIDE)
+      local now = (changes or begin ~= 0) and uptime()
+      if not now then
+         return false
+      end
+      local known = memory_of(job_rec.job_id)
+      local since_ours = known.ours and now - known.ours or -1
+      if resizes and since_ours >= 0 and since_ours < UNVERIFIED_S and modify_uid == job_rec.user_id then
+         return true
+      end
+      known.begin = known.begin or begin ~= 0
+      known.changed = changes and now or known.changed
+      return false
+   end
+
+   --- The error code with which an update is refused, or nil.
+   local function refusal_of(job_desc, job_rec, modify_uid)
+      local comment, job_id = text_of(job_desc, "admin_comment"), job_rec.job_id
+      if comment ~= nil then
+         local tail = max(1, #comment - READING_BYTES)
+         local start, read = match(sub(comment, tail), READING)
+         if start ~= nil then
+            if is_stale(job_desc, job_id, comment, tail + start - 1, tonumber(read)) then
+               pcall(slurm.log_info, STALE_UPDATE, job_id)
+               return STALE
+            end
+            return nil
+         end
+      elseif
+         (number_of(job_desc, "begin_time") or 0) ~= 0
+         and floor((job_desc.bitflags or 0) / RESETS_AGE) % 2 == 1
+         and modify_uid ~= job_rec.user_id
+      then
+         if begins_stale(job_id) then
+            pcall(slurm.log_info, STALE_UPDATE, job_id)
+            return STALE
+         end
+         return nil
+      end
+      if moves_a_changed_job(job_desc, job_rec, modify_uid) then
+         pcall(slurm.log_user, REFUSAL, job_id) -- 22.05 does not show it to the user, but logs it
+         return slurm.ESLURM_ACCOUNTING_POLICY or slurm.ERROR
+      elseif meets_ours(job_desc, job_rec, modify_uid) then
+         pcall(slurm.log_user, BUSY_NOW, job_id)
+         return BUSY
+      end
+      return nil
+   end
+
    --- Call it for each update, before the site's own rules. Returns an error code if the update is to be refused, else
    -- nil. Raises nothing.
    function M.job_modify(job_desc, job_rec, modify_uid)
-      local ok, refused = pcall(moves_a_changed_job, job_desc, job_rec, modify_uid)
+      local ok, refusal = pcall(refusal_of, job_desc, job_rec, modify_uid)
       if not ok then
-         pcall(report, "update of a job passed", refused)
-      elseif refused then
-         pcall(slurm.log_user, REFUSAL, job_rec.job_id) -- 22.05 does not show it to the user, but logs it
-         return slurm.ESLURM_ACCOUNTING_POLICY or slurm.ERROR
+         pcall(report, "update of a job passed", refusal)
+         return nil
       end
-      return nil
+      return refusal
    end
 end
 
@@ -411,22 +549,11 @@ local function parse_intercept(text)
    return intercept
 end
 
---- Seconds since this machine was started; nil where the system does not show them.
-local function uptime()
-   local file = io.open(UPTIME_FILE, "r")
-   if file == nil then
-      return nil
-   end
-   local text = file:read(64) or ""
-   file:close()
-   return tonumber(text:match("^%d+"))
-end
-
 --- Whether rlallocd has not renewed the file for too long. The uptime decides that: a clock that was set back would
 -- keep the file valid after the daemon's death. The time decides after a restart of the machine.
 local function is_expired(intercept, now)
    local up = uptime()
-   return now > intercept.expires or (up ~= nil and up > intercept.uptime)
+   return now > intercept.expires or (up ~= nil and floor(up) > intercept.uptime)
 end
 
 local last_text, last_rest, last_intercept -- parsed once for each text, not once for each job

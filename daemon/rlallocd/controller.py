@@ -37,6 +37,7 @@ from rlallocd.process.interval import Interval
 from rlallocd.process.mode_in_force import config_in_force, why_not_enforce
 from rlallocd.process.signals import Stopping
 from rlallocd.process.switched_off import SiteSwitchInUse
+from rlallocd.process.uptime import uptime_s
 from rlallocd.slurm import (
     AccountingRecord,
     EndedJobs,
@@ -240,7 +241,7 @@ class Controller:
         self._record(decided)
         self._decided.update({candidate.key: candidate.job.user for candidate, _ in decided})
         self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
-        self._applier.apply(decided)
+        self._applier.apply(decided, snapshot.read_s)
         done_s = time.time()
         waited = [candidate.job for candidate, _ in decided if candidate.deferred_by_us]
         for job in waited:
@@ -287,7 +288,7 @@ class Controller:
     def _redecide_and_apply(self, snapshot: Snapshot) -> None:
         decided = self._redecision.decide(snapshot, self.config)
         self._record(decided)
-        self._applier.apply(decided)
+        self._applier.apply(decided, snapshot.read_s)
         open_jobs = {decision.job_id for _, decision in decided}
         self._nice_decay.decay(snapshot.jobs, self.config, snapshot.taken_s, open_jobs)
 
@@ -316,6 +317,7 @@ class Controller:
         self._profiles.read_into(self._family_runs.speeds, self.config)
         if self._readings.renew_partitions():
             self._take_up_mode()
+        read_s = uptime_s()
         jobs = self._decided.as_first_submitted(self._readings.jobs())
         nodes = self._readings.nodes_beside(jobs)
         config = self._slurm.config
@@ -332,6 +334,7 @@ class Controller:
             unchecked=self._unchecked.among(nodes, self.config),
             scheduling=config.scheduling,
             gpu_defaults=config.gpu_defaults,
+            read_s=read_s,
         )
         self.metrics.snapshot_s.observe(self._readings.reading_s)
         return snapshot

@@ -39,11 +39,14 @@ class Fault:
     """Values that somebody else set and that are to stay: in the end the job has these, not those of its size."""
     kept: bool = False
     """Whether slurmctld has to have written the job to its disk before the fault: it does so some seconds later."""
+    on_the_minute: bool = False
+    """Whether its user let it start at the beginning of a minute, and that is to stay."""
     is_asked: bool = False
     """Whether only slurmctld's word, by its Perl API, tells that the job could never start."""
 
 
 HALF: Final = 'only "NumNodes NumTasks TasksPerNode CPUsPerTask NumCPUs" "$@"'
+ON_THE_MINUTE: Final = "$(( ($(date +%s) / 60 + 1) * 60 ))"
 MEMORY_AND_GPUS: Final = 'only "MinMemoryNode TresPerNode TresPerJob TresPerTask" "$@"'
 
 AT_ONCE: Final = (
@@ -95,12 +98,13 @@ AT_ONCE: Final = (
     Fault(
         "its user lowers the time limit before the update, which sets a longer one",
         {"update1": 'as_user TimeLimit=7; real "$@"'},
-        ("begun",),
+        ("left",),
+        minutes=7,
     ),
     Fault(
         "its user lowers the time limit before the update, which leaves it alone",
         {"update1": 'as_user TimeLimit=7; real "$@"'},
-        ("restored",),
+        ("left",),
         job=FEWER_CPUS,
         minutes=7,
     ),
@@ -113,11 +117,50 @@ AT_ONCE: Final = (
     Fault(
         "its user moves it to another QOS before the update",
         {"update1": 'as_user QOS=second; real "$@"'},
-        ("restored",),
+        ("left",),
     ),
     Fault(
-        "its user moves it to another QOS after the update",
-        {"update1": 'real "$@"; as_user QOS=second'},
+        "its user sets the time limit that it has before the update",
+        {"update1": 'as_user TimeLimit=10; real "$@"'},
+        ("left",),
+    ),
+    Fault(
+        "its user sets NumCPUs before the update",
+        {"update1": 'as_user NumCPUs=40 CPUsPerTask=40; real "$@"'},
+        ("left",),
+        of_others={"CPUs": 40, "CPUs per task": 40},
+    ),
+    Fault(
+        "its user sets MinMemoryNode before the update",
+        {"update1": 'as_user MinMemoryNode=4096; real "$@"'},
+        ("left",),
+        of_others={"GiB": 4, "GiB per node": 4},
+    ),
+    Fault(
+        "its user sets MinMemoryNode before the restoration",
+        {"update1": f"{HALF}; refuse", "update2": 'as_user MinMemoryNode=4096; real "$@"'},
+        ("restored",),
+        of_others={"GiB": 4, "GiB per node": 4},
+    ),
+    Fault(
+        "its user sets NumNodes after the update, which is refused",
+        {"update1": 'real "$@"; ! as_user NumNodes=2'},
+        ("begun",),
+    ),
+    Fault(
+        "its user sets StartTime before the release",
+        {"begin1": f'as_user StartTime=uts{ON_THE_MINUTE}; real "$@"'},
+        ("begun",),
+        on_the_minute=True,
+    ),
+    Fault(
+        "its user moves it to another QOS after the update, which is refused",
+        {"update1": 'real "$@"; ! as_user QOS=second'},
+        ("begun",),
+    ),
+    Fault(
+        "an admin moves it to another QOS after the update",
+        {"update1": 'real "$@"; become QOS=second'},
         ("restored",),
     ),
     Fault(
@@ -129,19 +172,24 @@ AT_ONCE: Final = (
         ("restored",),
     ),
     Fault(
-        "its user sets MinCPUsNode after the update",
-        {"update1": 'real "$@"; as_user MinCPUsNode=1'},
+        "its user sets MinCPUsNode after the update, which is refused",
+        {"update1": 'real "$@"; ! as_user MinCPUsNode=1'},
+        ("begun",),
+    ),
+    Fault(
+        "an admin sets MinCPUsNode after the update",
+        {"update1": 'real "$@"; become MinCPUsNode=1'},
         ("restored",),
         of_others={"least CPUs per node": 1},
     ),
     Fault(
-        "its user sets a MinCPUsNode after the update for which slurmctld finds no node",
-        {"update1": 'real "$@"; as_user MinCPUsNode=40'},
+        "an admin sets a MinCPUsNode after the update for which slurmctld finds no node",
+        {"update1": 'real "$@"; become MinCPUsNode=40'},
         ("restored",),
         is_asked=True,
     ),
     Fault(
-        "its user sets MinMemoryNode after the update, which is refused after nodes, tasks and CPUs",
+        "its user sets MinMemoryNode after the update, which slurmctld refuses after nodes, tasks and CPUs",
         {"update1": f"{HALF}; as_user MinMemoryNode=4096; refuse"},
         ("restored",),
         of_others={"GiB": 4, "GiB per node": 4},

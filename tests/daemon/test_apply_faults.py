@@ -32,6 +32,8 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    return slurm.SUCCESS
 end
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+   local refusal = rlalloc.job_modify(job_desc, job_rec, modify_uid)
+   if refusal then return refusal end
    if job_rec.name == "vetoed" and job_desc.tres_per_node ~= nil then return slurm.ERROR end
    if job_rec.name == "rewritten" and job_desc.cpus_per_task < 20 then job_desc.cpus_per_task = 20 end
    return slurm.SUCCESS
@@ -193,6 +195,8 @@ def assert_ended(rlalloc: Installation, faulty: FaultyScontrol, job_id: int, fau
     assert int(job["Nice"]) == (nice if fault.nice is None else fault.nice)
     minutes = fault.minutes or size.time_limit_s // 60
     assert job["TimeLimit"] == f"{minutes // 60:02}:{minutes % 60:02}:00"
+    if fault.on_the_minute:
+        assert job["EligibleTime"].endswith(":00")
     assert (size.time_limit_s == SUBMITTED_MINUTES * 60) or application.state == "begun"
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,8 @@ import pytest
 
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import Application, Store
-from rlallocd.slurm import JobRecord, Slurm, UpdatePlan
+from rlallocd.process.uptime import uptime_s
+from rlallocd.slurm import JobChanged, JobRecord, Slurm, UpdatePlan, UpdateRefused
 from rlallocd.submissions.candidates import find_candidates
 from rlallocd.transactions.changes_of_others import kept_changes
 from rlallocd.transactions.transactions import Applier
@@ -92,13 +93,15 @@ def submitted(**fields: int | str) -> JobRecord:
     return msgspec.structs.replace(job, begin_s=BEGIN_S, reason="BeginTime", admin_comment=tag)
 
 
-def apply(slurm: UpdatingSlurm, store: Store, decided: Allocation = DECIDED) -> Application:
+def apply(
+    slurm: UpdatingSlurm, store: Store, decided: Allocation = DECIDED, *, read_s: float | None = None
+) -> Application:
     """Have it decided; returns the journal's entry afterwards."""
     (candidate,) = find_candidates([slurm.job], ENFORCE, set())
     decision = msgspec.structs.replace(decision_for(candidate.job), request=REQUEST, allocation=decided)
     store.add_decisions([decision])
     try:
-        Applier(cast("Slurm", slurm), store, Counter()).apply([(candidate, decision)])
+        Applier(cast("Slurm", slurm), store, Counter()).apply([(candidate, decision)], read_s)
     except KeyboardInterrupt:  # the daemon is killed, another one starts
         slurm.dies_after = None
         Applier(cast("Slurm", slurm), store, Counter()).finish(store.open_applications())
@@ -207,3 +210,69 @@ def test_nodes_that_others_leave_out_stay(store: Store, of_others: str, stays: s
     )
     assert apply(slurm, store, of_a_type).state == "restored"
     assert slurm.job.excluded_nodes == stays
+
+
+class RefusingSlurm(UpdatingSlurm):
+    """Somebody else's update comes just before the one of this number, which rlalloc.lua therefore refuses."""
+
+    def __init__(self, job: JobRecord, of_others: Mapping[str, str], number: int) -> None:
+        super().__init__(job, {})
+        self.just_before = of_others
+        self.number = number
+        self.tried: list[str] = []
+
+    def update(self, plan: UpdatePlan) -> None:
+        self.tried.append(dict(plan.fields)["AdminComment"])
+        if len(self.tried) == self.number:
+            self.of_others = self.just_before
+            self.set(self.of_others)
+            raise JobChanged("Stale file handle for job 7")
+        super().update(plan)
+
+
+@pytest.mark.parametrize("of_others", [{"MinMemoryNode": "3000"}, {"NumCPUs": "12"}, {}], ids=str)
+@pytest.mark.parametrize("release", ["done", "refused"])
+def test_what_others_set_before_the_update_stays(
+    store: Store, of_others: Mapping[str, str], release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the release does not go through: the next cycle must not take it for a part of our update."""
+    slurm = RefusingSlurm(submitted(), of_others, 1)
+
+    def refuse(_job_ids: Sequence[int], _begin_s: float) -> None:
+        raise UpdateRefused("Stale file handle for job 7")
+
+    if release == "refused":
+        monkeypatch.setattr(slurm, "begin", refuse)
+    application = apply(slurm, store, read_s=5.25)
+    assert application.state == "left"
+    assert application.detail == "rlalloc.lua refused the update: someone else changed the job after it was read"
+    wanted = RefusingSlurm(submitted(), of_others, 1)
+    wanted.of_others = of_others
+    wanted.set(of_others)
+    assert slurm.job.fields == wanted.job.fields
+    assert slurm.begun == ([7] if release == "done" else [])
+    (comment,) = slurm.tried
+    assert comment.endswith(" rlalloc-decision:d1 rlalloc-read:5.25")
+
+
+def test_nothing_is_taken_back_of_a_job_that_others_change_meanwhile(store: Store) -> None:
+    """The next cycle sees whether it still waits by our doing."""
+    slurm = RefusingSlurm(submitted(), {"NumCPUs": "40"}, 2)
+    assert apply(slurm, store).state == "begun"
+    (history,) = store.histories({(7, int(slurm.job.submitted_s))}).values()
+    applier = Applier(cast("Slurm", slurm), store, Counter())
+    (entry,) = applier.take_back_all([(7, history, "it waits for Reservation")])
+    last = store.applications(entry.decision_id)[-1]
+    assert (last.state, len(slurm.tried), slurm.job.fields.min_cpus) == ("begun", 2, 40)
+    assert last.detail.startswith("nothing is taken back: ")
+
+
+def test_what_others_set_before_the_restoration_stays(store: Store) -> None:
+    slurm = RefusingSlurm(submitted(), {"MinMemoryNode": "3000"}, 2)
+    slurm.of_others = {"MinCPUsNode": "1"}  # after the first
+    application = apply(slurm, store)
+    assert (application.state, slurm.begun) == ("restored", [7])
+    assert (slurm.job.fields.mem_mib_per_node, slurm.job.fields.min_cpus_per_node) == (3000, 1)
+    read_s = [float(comment.rpartition("rlalloc-read:")[2]) for comment in slurm.tried[1:]]
+    assert len(read_s) == 2
+    assert 0 < read_s[0] <= read_s[1] <= uptime_s()

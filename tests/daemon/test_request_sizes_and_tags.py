@@ -17,6 +17,7 @@ from rlallocd.submissions.job_tag import (
     was_resized,
     with_note,
     with_plan_note,
+    with_reading,
     with_skip,
 )
 from rlallocd.submissions.request_sizes import Skipped, check_form, differences, size_of, size_on
@@ -407,6 +408,16 @@ def test_notes_of_a_tag_alone_need_no_blank() -> None:
     assert with_note(with_skip(noted, "off"), "2") == f"{TAG};rlalloc-plan:1x2x2;skip=off;rlalloc-decision:2"
 
 
+def test_when_a_job_was_read_comes_last() -> None:
+    """The plugin takes this note off. Where a site does not call it, the note stays, and goes with the next one."""
+    noted = with_reading(with_note(TAG, "1"), 12_345.6)
+    assert noted == f"{TAG};rlalloc-decision:1;rlalloc-read:12345.60"
+    assert read_tag(noted) == read_tag(TAG)
+    assert with_reading(noted, 2.0) == f"{TAG};rlalloc-decision:1;rlalloc-read:2.00"
+    assert with_plan_note(noted, PLAN) == f"{TAG};rlalloc-decision:1;rlalloc-plan:1x2x2"
+    assert with_reading(JOB.admin_comment, 2.0) == f"{JOB.admin_comment} rlalloc-read:2.00"
+
+
 def test_a_note_of_the_nice_alone_does_not_say_that_the_job_was_resized() -> None:
     nice = with_note(TAG, "1", nice_alone=True)
     assert nice == f"{TAG};rlalloc-nice:1"
@@ -423,4 +434,5 @@ def test_an_admin_comment_without_room_is_left_as_it_is() -> None:
     full = "x" * 65_530
     assert fits_slurmdbd(full)
     assert not fits_slurmdbd(with_note(full, "1"))
+    assert with_reading(full, 5.0) == full
     assert "AdminComment" not in dict(plan_update(JOB, SIZE, with_note(full, "1")).fields)

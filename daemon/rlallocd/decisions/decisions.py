@@ -58,6 +58,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     ``granted`` collects the sizes that this cycle gives to jobs. ``speeds`` says how each family of jobs scales.
     ``gpu_defaults`` are those of slurm.conf.
     ``unchecked`` are nodes on which Slurm may not call the TaskProlog.
+    ``read_s`` is when the reading of the jobs began (seconds of uptime), None if that is not known.
     """
 
     taken_s: float
@@ -73,6 +74,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     unchecked: NodesToAvoid = NodesToAvoid()
     scheduling: SchedulingRules = SchedulingRules()
     gpu_defaults: GpuDefaults = GpuDefaults()
+    read_s: float | None = None
 
     @cached_property
     def site(self) -> SiteView:

@@ -24,6 +24,7 @@ from rlallocd.slurm.slurm_commands import OTHER_CLUSTERS, Commands
 from rlallocd.slurm.slurm_errors import (
     AnswerTooLong,
     CommandDied,
+    JobChanged,
     SlurmError,
     SlurmUnavailable,
     UnexpectedAnswer,
@@ -64,6 +65,7 @@ __all__ = [
     "EndedJobs",
     "GpuDefaults",
     "Holder",
+    "JobChanged",
     "JobRecord",
     "LicenseRecord",
     "Limits",

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final
 
-from rlallocd.slurm.slurm_errors import AnswerTooLong, CommandDied, SlurmUnavailable, UnknownJob, UpdateRefused
+from rlallocd.slurm.slurm_errors import (
+    AnswerTooLong,
+    CommandDied,
+    JobChanged,
+    SlurmUnavailable,
+    UnknownJob,
+    UpdateRefused,
+)
 
 _UNREACHABLE = (
     "Unable to contact slurm controller",
@@ -25,6 +32,7 @@ _UNREACHABLE = (
 )
 _OF_SLURMDBD = ("Problem talking to the database", "PersistInit")
 _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
+_JOB_CHANGED = "Stale file handle"  # ESTALE, with which only rlalloc.lua refuses
 
 
 _FORMATS: Final = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096"}
@@ -225,7 +233,11 @@ def _unreachable(words: Sequence[str], text: str) -> SlurmUnavailable:
 
 
 def _refusal(words: Sequence[str], said: str) -> UpdateRefused:
-    refusal = UnknownJob if _UNKNOWN_JOB in said else UpdateRefused
+    refusal = UpdateRefused
+    if _UNKNOWN_JOB in said:
+        refusal = UnknownJob
+    elif _JOB_CHANGED in said:
+        refusal = JobChanged
     return refusal(f"{' '.join(words)}: {said}", said)
 
 

@@ -5,7 +5,8 @@ SlurmError
 │   └── CommandDied    scontrol ended in the middle of an update, which may have been carried out
 ├── AnswerTooLong      a command was ended because it printed more than was wanted: ask for less; no fault
 ├── UpdateRefused      slurmctld said no to an update; parts of it may have been applied all the same
-│   └── UnknownJob     slurmctld no longer knows the job, or any of the jobs
+│   ├── UnknownJob     slurmctld no longer knows the job, or any of the jobs
+│   └── JobChanged     others changed the job since it was read: rlalloc.lua kept the update from being carried out
 └── UnexpectedAnswer   Slurm printed what this version of rlalloc cannot read
 """
 
@@ -41,6 +42,10 @@ class UpdateRefused(SlurmError):
 
 class UnknownJob(UpdateRefused):
     """slurmctld knows none of the jobs that the command names: they ended more than MinJobAge seconds ago."""
+
+
+class JobChanged(UpdateRefused):
+    """rlalloc.lua refused the update, of which nothing was carried out (of an array: of one task's)."""
 
 
 class UnexpectedAnswer(SlurmError):

@@ -21,14 +21,13 @@ import inotify_simple
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
 from rlalloc.system.shared_files import read_regular_file, replace_file
+from rlallocd.process.uptime import uptime_s
 
 INTERCEPT_FILE: Final = "intercept"
 INTERCEPT_HEADER: Final = "rlalloc-intercept 5"
 """Its number is counted up when rlalloc.lua of before could misread the file."""
 WAKE_FILE: Final = "wake"
 _LIVES_FOR_HEARTBEATS: Final = 3
-_UPTIME: Final = Path("/proc/uptime")
-"""Read rather than clock_gettime: in a container both may differ, and the plugin has only this one."""
 
 
 class RuntimeDirectoryError(RlallocError):
@@ -45,8 +44,7 @@ def intercept_text(config: Config, now_s: float, uptime_s: float, skipped_forms:
 
 def write_intercept(config: Config, skipped_forms: Collection[str] = ()) -> None:
     """Renew the intercept file, atomically. Raises RuntimeDirectoryError."""
-    uptime_s = float(_UPTIME.read_text(encoding="ascii").split()[0])
-    _write(config, intercept_text(config, time.time(), uptime_s, skipped_forms))
+    _write(config, intercept_text(config, time.time(), uptime_s(), skipped_forms))
 
 
 def withdraw_intercept(config: Config) -> None:

@@ -7,6 +7,9 @@ A job that rlalloc.lua skipped has ``;skip=NAME`` in its tag, so that the daemon
 Our notes follow: ``rlalloc-decision:ID`` (``rlalloc-nice:ID`` as long as only the nice was changed) and
 ``rlalloc-plan:DPxTPxPP``. Where the tag is all that the field has, each is joined to it by ``;``, else by a blank.
 Without a blank, one scontrol can carry many updates (rlallocd.slurm.update_session).
+
+An update of ours ends with ``rlalloc-read:UPTIME``, which rlalloc.lua takes off again: it refuses the update if
+others have changed the job since then.
 """
 
 import re
@@ -24,6 +27,7 @@ _SKIP: Final = re.compile(r";(?:skip|decline)=[^;\s]*")
 _TAG_ALONE: Final = re.compile(r"rlalloc:v=1;\S*")
 _NOTE: Final = re.compile(r"(?:^|;|\s+)rlalloc-(decision|nice):[^\s;]*")
 _PLAN: Final = re.compile(r"(?:^|;|\s+)rlalloc-plan:[^\s;]*")
+_READING: Final = re.compile(r"(?:^|;|\s+)rlalloc-read:[^\s;]*")
 _MOST_BYTES: Final = 65_535
 """What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
 DEFAULTED: Final = frozenset({"cpus", "mem"})
@@ -104,8 +108,17 @@ def with_note(admin_comment: str, decision_id: str, *, nice_alone: bool = False)
 
 def with_plan_note(admin_comment: str, plan: ParallelPlan | None) -> str:
     """Return the AdminComment with a plan for the TaskProlog, an earlier one replaced or, for None, taken away."""
-    without = _PLAN.sub("", admin_comment)
+    without = _PLAN.sub("", _READING.sub("", admin_comment))
     return without if plan is None else _joined(without, f"rlalloc-plan:{plan.data}x{plan.tensor}x{plan.pipeline}")
+
+
+def with_reading(admin_comment: str, read_s: float) -> str:
+    """Return the AdminComment with the uptime [s] at which the job was read, for rlalloc.lua, which takes it off.
+
+    One that a slurmctld without rlalloc.lua has kept is replaced. The note is left out where it is not kept whole.
+    """
+    noted = _joined(_READING.sub("", admin_comment), f"rlalloc-read:{read_s:.2f}")
+    return noted if fits_slurmdbd(noted) else admin_comment
 
 
 def _joined(admin_comment: str, note: str) -> str:

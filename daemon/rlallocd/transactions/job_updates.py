@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdatePlan, UpdateRefused
+from rlallocd.process.uptime import uptime_s
+from rlallocd.slurm import CommandDied, JobChanged, JobRecord, Slurm, UpdatePlan, UpdateRefused
 
 _log = logging.getLogger(__name__)
 
@@ -20,19 +21,27 @@ _Item = TypeVar("_Item")
 
 
 class UpdateAnswer(NamedTuple):
-    """Of one update: ``refusal`` is why it was refused, or empty. It is not ``answered`` if scontrol died."""
+    """Of one update: ``refusal`` is why it was refused, or empty. It is not ``answered`` if scontrol died.
+
+    ``changed``: it was refused because others had changed the job since it was read, and nothing of it was done.
+    """
 
     answered: bool
     refusal: str = ""
+    changed: bool = False
 
 
 class JobUpdates:
-    """``progress`` is called after each call of Slurm's. Inside ``together``, updates share a process."""
+    """``progress`` is called after each call of Slurm's. Inside ``together``, updates share a process.
+
+    ``read_s`` is when the last reading began (seconds of uptime).
+    """
 
     def __init__(self, slurm: Slurm, progress: Callable[[], None]) -> None:
         self._slurm = slurm
         self._progress = progress
         self.together = slurm.together
+        self.read_s: float | None = None
 
     def update(self, plan: UpdatePlan) -> UpdateAnswer:
         """Send one update; the read-back shows its result. Raises SlurmUnavailable.
@@ -42,6 +51,13 @@ class JobUpdates:
         """
         try:
             self._slurm.update(plan)
+        except JobChanged as err:
+            _log.info(
+                "job %d: others changed it after it was read: its update is not carried out",
+                plan.job_id,
+                extra={"job_id": plan.job_id},
+            )
+            return UpdateAnswer(answered=True, refusal=str(err), changed=True)
         except UpdateRefused as err:
             _log.warning("job %d: update refused: %s", plan.job_id, err, extra={"job_id": plan.job_id})
             return UpdateAnswer(answered=True, refusal=str(err))
@@ -59,6 +75,7 @@ class JobUpdates:
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         """The jobs that slurmctld still knows, by id. Raises SlurmError."""
+        self.read_s = uptime_s()
         try:
             return self._slurm.read_back(job_ids)
         finally:

@@ -47,7 +47,7 @@ from rlallocd.transactions.journal_entries import (
     verify,
     verify_as_started,
 )
-from rlallocd.transactions.update_plans import without_same_nodes
+from rlallocd.transactions.update_plans import as_read, without_same_nodes
 from rlallocd.transactions.verification import Verification, changed_meanwhile, moves
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ SECOND_READING_S: Final = 1.0
 
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
+
+_CHANGED_SINCE: Final = "rlalloc.lua refused the update: someone else changed the job after it was read"
 
 _Found = TypeVar("_Found")
 TakingBack = Callable[[JobRecord, Sequence[Application], str], Application | None]
@@ -97,8 +99,11 @@ class Applier:
         """Ids of jobs with an update that is not finished, known without the store. Only ``finish`` lets them go."""
         return self._journal.open_jobs
 
-    def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
+    def apply(self, decided: Sequence[tuple[Candidate, Decision]], read_s: float | None = None) -> None:
         """Apply all decisions that change a job and let all jobs go that were deferred for us. Raises SlurmError.
+
+        ``read_s`` is when the reading began on which they are based (seconds of uptime): no job is updated that
+        others have changed since, as far as rlalloc.lua sees that. None if it is not known.
 
         A job that is not deferred is updated and verified, and keeps its place in the queue. If Slurm fails on the
         way, the journal keeps what is open and ``finish`` goes on with it. Told to stop, it lets the jobs that
@@ -120,7 +125,7 @@ class Applier:
                 self._leave(batch, latest, "rlallocd was told to stop")
                 continue
             following = [application.job_id for application, _ in itertools.chain(*batches[number : number + 1])]
-            latest = self._apply_batch(batch, latest, following, plans)
+            latest = self._apply_batch(batch, latest, following, plans, read_s)
 
     def finish(self, applications: Sequence[Application]) -> None:
         """Finish open applications. Raises SlurmError if their jobs cannot be read.
@@ -192,7 +197,7 @@ class Applier:
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations
-            self._restore([(each, each.detail) for each in restorations], found)
+            self._restore([(each, each.detail) for each in restorations], found, is_as_decided=True)
         return tuple(entered)
 
     def release(self, job: JobRecord) -> bool:
@@ -208,6 +213,7 @@ class Applier:
         latest: Mapping[int, JobRecord],
         following: Sequence[int],
         plans: Mapping[str, ParallelPlan],
+        read_s: float | None,
     ) -> dict[int, JobRecord]:
         """Update, read back and begin or restore one batch; returns the reading, of the ``following`` jobs too.
 
@@ -215,6 +221,7 @@ class Applier:
         """
         open_still: list[Application] = []
         refusals: dict[int, str] = {}
+        changed_since: list[tuple[Application, JobRecord]] = []
         has_answered = False
         with self._updates.together():
             for number, (application, candidate) in enumerate(batch):
@@ -233,8 +240,9 @@ class Applier:
                         continue
                     # With NumNodes, scontrol sends a query first, which shows that slurmctld answers.
                     # An answer just before shows the same.
+                    plan = as_read(without_same_nodes(plan, job) if has_answered else plan, read_s)
                     try:
-                        answer = self._updates.update(without_same_nodes(plan, job) if has_answered else plan)
+                        answer = self._updates.update(plan)
                     except SlurmUnavailable:
                         self._unanswered[application.id] = math.inf
                         raise
@@ -242,9 +250,15 @@ class Applier:
                     if not answer.answered:
                         self._unanswered[application.id] = math.inf
                         continue
+                    if answer.changed and not job.array_job_id:  # of an array, other tasks may have got it
+                        self._journal.mark([application], "left", _CHANGED_SINCE)  # later nobody could tell
+                        changed_since.append((application, job))
+                        continue
                     refusals[application.job_id] = answer.refusal
                 open_still.append(application)
-        jobs = self._updates.read_back([*(application.job_id for application in open_still), *following])
+        touched = [*open_still, *(application for application, _ in changed_since)]
+        jobs = self._updates.read_back([*(application.job_id for application in touched), *following])
+        self._let_go([(application, jobs.get(job.job_id, job)) for application, job in changed_since])
         if wrong := self._settle(open_still, jobs, refusals):  # their users may have changed them since that reading
             self._restore(wrong, {**jobs, **self._updates.read_back([each.job_id for each, _ in wrong])})
         return jobs
@@ -324,10 +338,17 @@ class Applier:
                 looked_at.append((application, *of_it))
         return looked_at
 
-    def _restore(self, wrong: Sequence[tuple[Application, str]], jobs: Mapping[int, JobRecord]) -> None:
+    def _restore(
+        self,
+        wrong: Sequence[tuple[Application, str]],
+        jobs: Mapping[int, JobRecord],
+        *,
+        is_as_decided: bool = False,
+    ) -> None:
         """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError.
 
         The last attempt sends the whole request, whatever others changed: what they set may be what Slurm refuses.
+        Where the size ``is_as_decided``, nothing is wrong with it: if others change it meanwhile, the job keeps it.
         """
         for attempt in range(1, RESTORATIONS + 1):
             if not wrong:
@@ -335,21 +356,33 @@ class Applier:
             restoring = [self._note_restoring(application, why) for application, why in wrong]
             whole = attempt == RESTORATIONS
             with self._updates.together():
-                answered = [
-                    each for each in restoring if self._send_restoration(each, jobs[each.job_id], whole=whole)
-                ]
+                sent = {each.id: self._send_restoration(each, jobs[each.job_id], whole=whole) for each in restoring}
+            changed = [each for each in restoring if is_as_decided and attempt == 1 and sent[each.id] == "changed"]
+            self._journal.mark(changed, "begun", f"nothing is taken back: {_CHANGED_SINCE}")
+            answered = [each for each in restoring if sent[each.id] != "unanswered" and each not in changed]
             jobs = self._updates.read_back([application.job_id for application in answered])
             wrong = self._settle(answered, jobs)
         for application, why in wrong:
             _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
 
-    def _send_restoration(self, application: Application, job: JobRecord, *, whole: bool) -> bool:
+    def _send_restoration(
+        self, application: Application, job: JobRecord, *, whole: bool
+    ) -> Literal["answered", "unanswered", "changed"]:
         """Send the request again: the ``whole`` of it, or without what is kept of others' changes.
 
-        Returns whether scontrol answered every update. If rlalloc fails to write one, the entry stays open.
+        Returns whether scontrol answered every update, or that all were refused because others had changed the job
+        after it was read. If rlalloc fails to write one, the entry stays open.
         """
         plans = _unless_odd(application.job_id, partial(_restorations, application, job, whole=whole))
-        return plans is not None and all(self._updates.update(plan).answered for plan in plans)
+        changed = True
+        for plan in plans or ():
+            answer = self._updates.update(as_read(plan, self._updates.read_s))
+            if not answer.answered:
+                return "unanswered"
+            changed &= answer.changed
+        if plans is None:
+            return "unanswered"
+        return "changed" if changed and plans else "answered"
 
     def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
         """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""
@@ -376,14 +409,15 @@ class Applier:
     def _leave(
         self, batch: Sequence[tuple[Application, Candidate]], latest: Mapping[int, JobRecord], why: str
     ) -> None:
-        """Let jobs go that have not been changed, in one call; if it is refused, the journal keeps them open."""
-        deferred = [
-            (application.job_id, application.begin_s)
-            for application, candidate in batch
-            if is_deferred(latest.get(application.job_id, candidate.job), application)
-        ]
-        if self._updates.begin(deferred):
-            self._journal.mark([application for application, _ in batch], "left", why)
+        """Let jobs go that have not been changed. Others may have changed them, so the journal says so before."""
+        self._journal.mark([application for application, _ in batch], "left", why)
+        self._let_go(
+            [(application, latest.get(application.job_id, candidate.job)) for application, candidate in batch]
+        )
+
+    def _let_go(self, left: Sequence[tuple[Application, JobRecord]]) -> None:
+        """Begin those that are still deferred for us, in one call; the next cycle begins those that this leaves."""
+        self._updates.begin([(each.job_id, each.begin_s) for each, job in left if is_deferred(job, each)])
 
     def _note_unverified(self, application: Application, job: JobRecord | None) -> None:
         """Note the end of a job that is no longer pending and so cannot be changed any more.

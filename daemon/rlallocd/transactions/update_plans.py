@@ -6,9 +6,11 @@ clears those that do not apply. Why each field is there: docs/explanation/submis
 
 from typing import Final
 
+import msgspec
+
 from rlalloc.job import Allocation
 from rlallocd.slurm import JobRecord, UpdatePlan
-from rlallocd.submissions.job_tag import fits_slurmdbd, was_resized
+from rlallocd.submissions.job_tag import fits_slurmdbd, was_resized, with_reading
 
 NODES_WITHOUT_END: Final = 65_533
 """Stands for "no maximum": scontrol has no word that removes a maximum of nodes."""
@@ -20,6 +22,19 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
     The AdminComment is left as it is where the new one would be longer than slurmdbd keeps.
     """
     return without_same_tasks(without_empty_memory(_plan(job, _absolute(job, size), admin_comment), job), job)
+
+
+def as_read(plan: UpdatePlan, read_s: float | None) -> UpdatePlan:
+    """The same update, which rlalloc.lua refuses if others have changed the job since ``read_s`` (seconds of uptime).
+
+    If the update leaves the AdminComment as it is, it is never refused; likewise without ``read_s``.
+    """
+    if read_s is None:
+        return plan
+    fields = tuple(
+        (name, with_reading(value, read_s) if name == "AdminComment" else value) for name, value in plan.fields
+    )
+    return msgspec.structs.replace(plan, fields=fields)
 
 
 def without_empty_memory(plan: UpdatePlan, job: JobRecord) -> UpdatePlan:
