@@ -21,6 +21,9 @@ _OF_OTHER_LIMITS: Final = frozenset({"Account", "Partition", "QOS"})
 """rlalloc.lua refuses these to users for a resized job, in the words below (docs/explanation/limits.md)."""
 _LIMITS: Final = "Job violates accounting/QOS policy"
 _LETTING_GO_S: Final = 1.0
+_BUSY: Final = "Resource temporarily unavailable"
+_BUSY_S: Final = 6.0
+"""So long rlalloc.lua may refuse a size while rlallocd changes the job (docs/explanation/transactions.md: 5 s)."""
 _PASSES: Final = frozenset({"StartTime"})
 """Fields whose value is a moment, and not the same on two sites."""
 
@@ -46,6 +49,7 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
         _is_too_late_for_nodes,
         _is_held_by_slurm,
         _has_cpus_of_a_refused_update,
+        _met_rlallocd_at_work,
     )
     return all(look(before, twin) == look(after, job) for look in looks)
 
@@ -196,6 +200,12 @@ def _has_cpus_of_a_refused_update(happened: Happened, job: TwinJob) -> bool:
         for update in each.updates
     )
     return "Node count specification invalid" in happened.said and not restored
+
+
+def _met_rlallocd_at_work(happened: Happened, job: TwinJob) -> bool:
+    """Whether rlalloc.lua refused the event because rlallocd was changing the job, as documented."""
+    updates = (update.at_s for each in job.decisions for update in each.updates)
+    return _BUSY in happened.said and any(abs(happened.at_s - at_s) <= _BUSY_S for at_s in updates)
 
 
 def _kinds(happened: Happened, _: TwinJob) -> frozenset[str]:

@@ -527,6 +527,16 @@ def test_cpus_that_slurm_adds_with_a_refused_update_are_not_compared_where_the_r
     assert "it was given" in texts(floor(untouched, without, MORE_NODES))[0]
 
 
+def test_a_size_may_be_refused_while_rlallocd_changes_the_job() -> None:
+    without = job_without(events={0: Happened(("PENDING JobHeldUser",), 0, "", 4.0)})
+    let_go_s = job_with().decisions[0].updates[0].at_s
+    for after_s, is_right in ((-0.1, True), (5.5, True), (7.0, False), (-7.0, False)):
+        said = "Resource temporarily unavailable for job 21"
+        refused = Happened(("PENDING JobHeldUser",), 1, said, let_go_s + after_s)
+        problems = texts(floor(job_with(events={0: refused}), without, MORE_NODES))
+        assert (problems == []) == is_right, (after_s, problems)
+
+
 LEFT_ALONE = ({"AdminComment": "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=7;skip=hint"},)
 
 
