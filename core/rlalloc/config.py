@@ -14,6 +14,7 @@ import yaml
 
 from rlalloc.bounds import MoldableBounds, SiteBounds
 from rlalloc.config_mistakes import explain_mistake
+from rlalloc.devices import is_slice
 from rlalloc.errors import ConfigError
 from rlalloc.heuristics import PriceConstants
 from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
@@ -24,7 +25,7 @@ from rlalloc.objective.weights import NotNegative
 from rlalloc.scripts.script_class import CommandKind
 from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.scripts.script_words import WordTable
-from rlalloc.speed.type_speeds import MEASURED_TYPES, is_measured
+from rlalloc.speed.type_speeds import MEASURED_TYPES, TypeSpeeds
 from rlalloc.strict_yaml import YamlError, read_yaml
 from rlalloc.system.shared_files import read_regular_file
 from rlalloc.urgency import UrgencyRules
@@ -45,6 +46,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Days = Annotated[int, msgspec.Meta(ge=90, le=36500)]
 """An outcome is looked for during 90 days."""
 GpuGib = Annotated[float, msgspec.Meta(gt=0, le=4096)]
+OverA100 = Annotated[float, msgspec.Meta(ge=0.001, le=1000)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
@@ -272,6 +274,7 @@ class Config(_Section, frozen=True):
     objective: ObjectiveSection = ObjectiveSection()
     trainer: TrainerSection = TrainerSection()
     gpu_memory: dict[str, GpuGib] = msgspec.field(default_factory=dict)
+    gpu_speed: dict[str, OverA100] = msgspec.field(default_factory=dict)
     commands: dict[CommandKind, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
     scripts: ScriptRules = ScriptRules()
     rules: tuple[Rule, ...] = (Rule(name="llm", bounds=SiteBounds(moldable=MoldableBounds(gpus_factor=(0.5, 2.0)))),)
@@ -280,6 +283,11 @@ class Config(_Section, frozen=True):
     def word_table(self) -> WordTable:
         """The words of a script that the submit plugin collects: for consent, and for what its LLM needs."""
         return _word_table(self.scripts)
+
+    @property
+    def type_speeds(self) -> TypeSpeeds:
+        """How fast types of GPU are: what rlalloc knows, and what the site states."""
+        return TypeSpeeds(tuple(self.gpu_speed.items()))
 
     def mode_of(self, rule: Rule) -> Mode:
         """The mode in force for ``rule``: the file's, or its own where that is lower."""
@@ -374,7 +382,10 @@ def _check_objective(objective: ObjectiveSection, source: str) -> None:
 
 
 def _check_rules(config: Config, source: str) -> None:
-    names = [rule.name for rule in config.rules]
+    for gpu_type in config.gpu_speed:
+        if is_slice(gpu_type):
+            raise ConfigError(f"{source}: gpu_speed: found {gpu_type!r}; write whole GPUs, rlalloc chooses no slice")
+    names, speeds = [rule.name for rule in config.rules], config.type_speeds
     for number, rule in enumerate(config.rules):
         if re.fullmatch(r"[A-Za-z0-9_-]{1,32}", rule.name) is None:
             raise ConfigError(f"{source}: rules[{number}].name: found {rule.name!r}; use letters, digits, - and _")
@@ -385,10 +396,11 @@ def _check_rules(config: Config, source: str) -> None:
         _check_lists(rule, f"{source}: rules[{number}]")
         _check_factors(rule.bounds, f"{source}: rules[{number}].bounds")
         for gpu_type in rule.choose_gpu_types:
-            if not is_measured(gpu_type):
+            if not speeds.knows(gpu_type):
                 raise ConfigError(
                     f"{source}: rules[{number}].choose_gpu_types: found {gpu_type!r}, but rlalloc does not know "
-                    f"its speed; write types of {', '.join(MEASURED_TYPES)}"
+                    f"its speed; write types of {', '.join(MEASURED_TYPES)}, or measure it and write "
+                    f"gpu_speed: {{{gpu_type}: SPEED}}, where an A100 has 1"
                 )
 
 

@@ -29,7 +29,7 @@ from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobVi
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.speed.type_speeds import is_measured, speed_up
+from rlalloc.speed.type_speeds import BUILT_IN, TypeSpeeds
 from rlalloc.view import ClusterView
 
 FloatArray = NDArray[np.float32]
@@ -93,12 +93,12 @@ class _Size(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def type_features(gpu_types: tuple[str, ...]) -> tuple[float, float]:
+def type_features(gpu_types: tuple[str, ...], known: TypeSpeeds = BUILT_IN) -> tuple[float, float]:
     """The features of types of GPU: their speed over that of an A100, and their memory over 80 GiB.
 
     Each is a mean logarithm to the base of 8; 0 where it is not known of all types.
     """
-    speeds = [speed_up(name, {"a100": 1.0}).median if is_measured(name) else None for name in gpu_types]
+    speeds = [known.over_a100(name) if known.knows(name) else None for name in gpu_types]
     memory = [None if (gib := memory_gib(name)) is None else gib / 80.0 for name in gpu_types]
     return _mean_log8(speeds), _mean_log8(memory)
 
@@ -196,8 +196,8 @@ _NODES: Final[tuple[Feature[_Nodes], ...]] = (
     ),
     Feature(
         "gpu_speed",
-        "measured speed of the job's types of GPU over that of an A100; log2 / 3, mean of the types, 0 if unknown",
-        lambda now: type_features(now.view.gpu_types)[0],
+        "known speed of the job's types of GPU over that of an A100; log2 / 3, mean of the types, 0 if unknown",
+        lambda now: type_features(now.view.gpu_types, now.view.type_speeds)[0],
     ),
     Feature(
         "gpu_memory",

@@ -21,6 +21,7 @@ from rlalloc.devices import ANY_GPU, Device
 from rlalloc.job import Allocation
 from rlalloc.run_time import RunTimeEstimate, expected_s, mean_s
 from rlalloc.speed import PRIOR
+from rlalloc.speed.type_speeds import BUILT_IN, TypeSpeeds
 
 FloatArray = NDArray[np.float64]
 
@@ -51,6 +52,7 @@ class ClusterView:
     queued    (pending, 2)  GPUs wanted here and expected run time [s] of each job that waits ahead
     behind    jobs of lower priority that wait for these nodes, too
     gpu_types  the types of the nodes' GPUs, as Slurm names them; empty where one has none
+    type_speeds  how fast types of GPU are, as far as the site knows
     device     what counts as a GPU here
     cluster_nodes  how many usable nodes with GPUs the whole cluster has; 0 where nobody says
     urgency_counts  whether the site lets a policy's urgency order its queue (``rlalloc.urgency``)
@@ -67,6 +69,7 @@ class ClusterView:
     gpu_types: tuple[str, ...] = ()
     device: Device = ANY_GPU
     cluster_nodes: int = 0
+    type_speeds: TypeSpeeds = BUILT_IN
 
     @property
     def crowd(self) -> int:

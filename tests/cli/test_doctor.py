@@ -580,6 +580,17 @@ def test_types_to_choose_are_those_of_the_site(types: tuple[str, ...], level: st
     assert (finding.level, finding.found) == (level, said)
 
 
+def test_a_stated_speed_is_known_and_is_of_a_type_of_the_site() -> None:
+    nodes = [msgspec.structs.replace(node(name), devices=gpus(name, 8)) for name in ("a100", "mi300x")]
+    rules = (Rule(name="llm", choose_gpu_types=("mi300x",)),)
+    for stated, level, said in (
+        ({"mi300x": 2.8}, "OK", "all exist"),
+        ({"mi300x": 2.8, "h200": 3.1}, "WARN", "gpu_speed has types that the site lacks: h200"),
+    ):
+        finding = gpu_types_finding(nodes, Config(rules=rules, gpu_speed=stated))
+        assert (finding.level, finding.found) == (level, said)
+
+
 def test_nodes_are_named_by_a_host_list() -> None:
     nodes = [node("n1"), node("n2"), node("cpu", count=0)]
     assert [each.name for each in named_nodes("all", nodes)] == ["n1", "n2"]

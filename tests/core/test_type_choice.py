@@ -1,5 +1,6 @@
 """Which type of GPU pays for a job that names none, in cases that can be followed by hand."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from rlalloc.heuristics.known_gain import LEAST_GAIN
 from rlalloc.heuristics.type_choice import Offered, TypeChoice, chosen_type
 from rlalloc.heuristics.workable_sizes import sizes_with_memory
 from rlalloc.job import Allocation, JobView
-from rlalloc.speed.type_speeds import is_measured, speed_up
+from rlalloc.speed.type_speeds import BUILT_IN, TypeSpeeds
 from rlalloc.view import ClusterView
 
 REQUEST = Allocation(1, 4, 1, 32, 128_000, 10_000)
@@ -48,10 +49,11 @@ def choose(
     allowed: tuple[str, ...] = ("a100", "h100"),
     *,
     other_counts: bool = True,
+    speeds: TypeSpeeds = BUILT_IN,
 ) -> tuple[TypeChoice | None, int]:
     """The type that is chosen, and the GPUs that known gain answers without one."""
     one = one or job()
-    plain = Offered(one, together(*nodes.values()))
+    plain = Offered(one, dataclasses.replace(together(*nodes.values()), type_speeds=speeds))
     answer = known_gain(*plain)
     sizes = sizes_with_memory(one.request, one.bounds, SHAPE)
     answered = sizes.allocations[sizes.shares.index(answer)]
@@ -63,7 +65,7 @@ def test_a_faster_type_is_chosen_where_both_are_free() -> None:
     chosen, _ = choose({"v100": view(8, 8), "a100": view(8)})
     assert chosen is not None
     assert chosen.name == "a100"
-    assert chosen.speed_up == speed_up("a100", {"v100": 2.0, "a100": 1.0})
+    assert chosen.speed_up == BUILT_IN.speed_up("a100", {"v100": 2.0, "a100": 1.0})
     assert chosen.speed_up.at_least > 1.0 / (1.0 - LEAST_GAIN)
 
 
@@ -125,20 +127,58 @@ def test_of_two_types_the_one_is_chosen_for_which_nobody_waits() -> None:
 
 
 def test_speeds_are_those_of_measured_types_by_any_name() -> None:
-    assert is_measured("nvidia_h100_80gb_hbm3")
-    assert not is_measured("a100_1g.10gb")
-    assert not is_measured("mi300x")
-    assert speed_up("a100", {"a100": 3.0}) == (1.0, 1.0)
-    there, back = speed_up("h100", {"v100": 1.0}), speed_up("v100", {"h100": 1.0})
+    assert BUILT_IN.knows("nvidia_h100_80gb_hbm3")
+    assert not BUILT_IN.knows("a100_1g.10gb")
+    assert not BUILT_IN.knows("mi300x")
+    assert BUILT_IN.speed_up("a100", {"a100": 3.0}) == (1.0, 1.0)
+    there, back = BUILT_IN.speed_up("h100", {"v100": 1.0}), BUILT_IN.speed_up("v100", {"h100": 1.0})
     assert there.median * back.median == pytest.approx(1.0)
     assert there.at_least < there.median
     assert back.at_least < back.median
-    steps = speed_up("h100", {"a100": 1.0}).median * speed_up("a100", {"v100": 1.0}).median
+    steps = BUILT_IN.speed_up("h100", {"a100": 1.0}).median * BUILT_IN.speed_up("a100", {"v100": 1.0}).median
     assert there.median == pytest.approx(steps)
     assert math.log(there.median / there.at_least) < sum(
         math.log(each.median / each.at_least)
-        for each in (speed_up("h100", {"a100": 1.0}), speed_up("a100", {"v100": 1.0}))
+        for each in (BUILT_IN.speed_up("h100", {"a100": 1.0}), BUILT_IN.speed_up("a100", {"v100": 1.0}))
     )
     for gpu_type, instead in (("mi300x", {"a100": 1.0}), ("a100", {"mi300x": 1.0}), ("a100", {})):
         with pytest.raises(ValueError, match=r"speed|weight"):
-            speed_up(gpu_type, instead)
+            BUILT_IN.speed_up(gpu_type, instead)
+
+
+SITE = TypeSpeeds((("h200", 3.1), ("mi300x", 2.8), ("slow", 0.4)))
+
+
+def test_a_stated_speed_wins_and_is_one_measurement() -> None:
+    assert SITE.knows("mi300x")
+    assert not SITE.knows("amd_instinct_mi300x")  # by the exact name
+    assert SITE.over_a100("h200") == pytest.approx(3.1)
+    assert SITE.over_a100("nvidia_h200") == BUILT_IN.over_a100("h200")
+    over_a100 = SITE.speed_up("mi300x", {"a100": 1.0})
+    assert over_a100.median == pytest.approx(2.8)
+    assert over_a100.at_least == pytest.approx(0.53 * 2.8, rel=0.01)
+    assert SITE.speed_up("mi300x", {"mi300x": 1.0}) == (1.0, 1.0)
+
+
+def test_two_stated_types_are_as_uncertain_as_one_and_an_a100() -> None:
+    over_slow, over_a100 = (SITE.speed_up("mi300x", {other: 1.0}) for other in ("slow", "a100"))
+    assert over_slow.median == pytest.approx(7.0)
+    assert over_slow.at_least / over_slow.median == pytest.approx(over_a100.at_least / over_a100.median)
+    over_v100 = SITE.speed_up("mi300x", {"v100": 1.0})
+    assert over_v100.at_least / over_v100.median < over_a100.at_least / over_a100.median
+
+
+def test_h200_is_a_little_faster_than_h100() -> None:
+    over_h100 = BUILT_IN.speed_up("nvidia_h200_141gb_hbm3e", {"nvidia_h100_80gb_hbm3": 1.0})
+    assert over_h100.at_least < 1.0 < over_h100.median < 1.15
+    assert BUILT_IN.speed_up("h200", {"a100": 1.0}).at_least > 1.5
+
+
+def test_a_type_of_stated_speed_is_chosen_if_its_lower_bound_pays() -> None:
+    nodes = {"a100": view(8, 8), "mi300x": view(8)}
+    allowed = ("mi300x",)
+    assert choose(nodes, allowed=allowed)[0] is None
+    chosen, _ = choose(nodes, allowed=allowed, speeds=SITE)
+    assert chosen is not None
+    assert chosen.name == "mi300x"
+    assert choose(nodes, allowed=allowed, speeds=TypeSpeeds((("mi300x", 1.5),)))[0] is None

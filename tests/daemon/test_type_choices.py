@@ -239,6 +239,17 @@ def test_only_types_of_known_speed_may_be_chosen() -> None:
         parse_config(RULES.format(types="a100, mi300x"), "test")
 
 
+def test_a_type_of_stated_speed_is_chosen(agent: AgentClient) -> None:
+    nodes = (node("m1", "mi300x"), node("a1", "a100"), node("a2", "a100"))
+    (chosen,) = decided(
+        agent, parse_config(RULES.format(types="mi300x") + "\ngpu_speed: {mi300x: 4}", "test"), new_job(), nodes=nodes
+    )
+    assert chosen.allocation is not None
+    assert chosen.allocation.gpu_type is not None
+    assert chosen.allocation.gpu_type.name == "mi300x"
+    assert 1.0 < chosen.allocation.gpu_type.least_speed_up < chosen.allocation.gpu_type.speed_up < 4.0
+
+
 CHOSEN = msgspec.structs.replace(FOUR, gpu_type=ChosenType("a100", "v[1-3],x1", "x1", 2.0, 1.2))
 
 

@@ -43,6 +43,17 @@ def test_a_job_runs_on_the_faster_type_where_it_may_be_chosen() -> None:
     assert ends == pytest.approx([1000.0, 500.0, 1000.0])
 
 
+def test_a_type_runs_jobs_where_the_site_states_its_speed() -> None:
+    ends = []
+    for stated in ((), (("mi300x", 4.0),)):
+        there = mixed("mi300x")
+        may_choose = msgspec.structs.replace(there.interception, gpu_speed=stated)
+        nodes = (V100, msgspec.structs.replace(A100, gpu_type="mi300x"))
+        there = msgspec.structs.replace(there, nodes=nodes, interception=may_choose)
+        ends.append(driven(there, new(0.0)).outcomes["end_s"][0])
+    assert ends == pytest.approx([1000.0, 500.0])
+
+
 def test_jobs_share_the_type_and_then_take_what_there_is() -> None:
     outcomes = driven(mixed("a100"), *(new(float(number)) for number in range(3))).outcomes
     assert (outcomes["end_s"] - outcomes["submit_s"]).tolist() == pytest.approx([500.0, 500.0, 1000.0])

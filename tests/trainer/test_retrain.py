@@ -19,6 +19,7 @@ from rlalloc.policy.policies import ACTOR_FILE, PolicyStore, Routing, verify
 from rlalloc.policy.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
+from rlalloc.speed.type_speeds import TypeSpeeds
 from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
@@ -272,12 +273,14 @@ def test_the_calibrated_simulator_has_the_sites_cluster_and_jobs(experiences: li
         assert job.work_s / job.curve.at(size.gpus, size.cpus_per_gpu) == pytest.approx(max(1.0, run_time_s))
 
 
-@pytest.mark.parametrize(("gpu_type", "others"), [("h100", 12), ("1g.10gb", 0), ("v100", 0), ("mi300x", 4), ("", 1)])
+@pytest.mark.parametrize(
+    ("gpu_type", "others"), [("h100", 12), ("1g.10gb", 0), ("v100", 0), ("mi300x", 4), ("h200", 0), ("", 1)]
+)
 def test_the_calibrated_simulator_shows_a_policy_the_pool_that_it_saw(
     experiences: list[Experience], gpu_type: str, others: int
 ) -> None:
     """The gate judges a policy there, so it has to see there what it sees of the site."""
-    speed, memory = type_features((gpu_type,))
+    speed, memory = type_features((gpu_type,), TypeSpeeds((("mi300x", 2.8),)))
     part = math.log2(NODES.count / (NODES.count + others)) / 8
     pool = dict(zip(POOL_FEATURES, (speed, memory, part, float(is_slice(gpu_type))), strict=True))
     saw = np.frombuffer(experiences[-1].decision.observation or b"", "<f4").copy()

@@ -24,7 +24,7 @@ from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN, counted_slowdowns,
 from rlalloc.heuristics.workable_sizes import sizes_with_memory
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
-from rlalloc.speed.type_speeds import SpeedUp, is_measured, speed_up
+from rlalloc.speed.type_speeds import SpeedUp
 from rlalloc.view import ClusterView, mean_as_requested_s
 
 _NOBODY: Final = np.empty((0, 2))
@@ -59,7 +59,8 @@ def chosen_type(
     ``typed`` has it on those with GPUs of each type there; of these, ``allowed`` may be chosen. Unless
     ``other_counts``, the job gets as many GPUs as ``answered`` has.
     """
-    if len(typed) < 2 or not all(map(is_measured, typed)):
+    speeds = plain.view.type_speeds
+    if len(typed) < 2 or not all(map(speeds.knows, typed)):
         return None
     starts_on = _where_it_starts(answered, typed)
     only = {name: _waiting_only_for(name, plain.view, typed) for name in typed}
@@ -68,7 +69,7 @@ def chosen_type(
     best, least_s = None, math.inf
     for name in sorted(allowed & typed.keys()):
         job, view = typed[name]
-        faster = speed_up(name, starts_on)
+        faster = speeds.speed_up(name, starts_on)
         if 1.0 / faster.at_least > 1.0 - LEAST_GAIN:
             continue
         sizes = sizes_with_memory(job.request, job.bounds, view.shape)

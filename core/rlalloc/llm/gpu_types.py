@@ -59,6 +59,8 @@ two dies as a GPU; of Intel's Max 1550, both stacks together.
 
 
 _PROFILE: Final = re.compile(r"\dg[.-](\d+)gb")
+_FORM: Final = re.compile(r"(?<=\d)(sxm\d?|pcie|nvl)(?![a-z0-9])")
+"""What may follow a type without a hyphen: ``h200nvl``, ``a100pcie``."""
 PART_OF_PROFILE: Final = 0.95
 """nvidia-smi shows 4,864 MiB of a 1g.5gb, 9,728 of a 1g.10gb and 19,968 of a 3g.20gb."""
 
@@ -92,6 +94,7 @@ def known_type(gpu_type: str) -> str | None:
     name = _with_hyphens(gpu_type)
     if _PROFILE.search(name):
         return None
+    name = _FORM.sub(r"-\1", name)
     if name in GPU_MEMORY_GIB:
         return name
     joined = name.replace("-", "")

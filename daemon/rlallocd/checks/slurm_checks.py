@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 from rlalloc.config import Config
 from rlalloc.devices import is_slice
-from rlalloc.speed.type_speeds import is_measured
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.cluster.node_demands import host_list
 from rlallocd.cluster.unchecked_nodes import CHECK, unchecked_nodes
@@ -68,9 +67,17 @@ def gpu_types_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:
         return failure(
             what, f"the site has no GPUs of type {', '.join(unknown)}", f"it has {', '.join(sorted(there))}"
         )
-    if unmeasured := sorted(name for name in there if not is_slice(name) and not is_measured(name)):
+    if unknown := _unknown(list(config.gpu_speed), there):
+        said = f"gpu_speed has types that the site lacks: {', '.join(unknown)}"
+        return warning(what, said, f"write the names of Slurm's GRES: {', '.join(sorted(there))}")
+    speeds = config.type_speeds
+    if unmeasured := sorted(name for name in there if not is_slice(name) and not speeds.knows(name)):
         said = f"rlalloc does not know the speed of {', '.join(unmeasured)}"
-        return warning(what, said, "it chooses no type for jobs that may start there (docs/admin/rules.md)")
+        return warning(
+            what,
+            said,
+            "it chooses no type for jobs that may start there; state it in gpu_speed (docs/admin/rules.md)",
+        )
     return good(what, "all exist")
 
 

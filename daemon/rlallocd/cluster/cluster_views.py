@@ -223,6 +223,7 @@ class ClusterViews:
             gpu_types=its.gpu_types,
             device=its.device,
             cluster_nodes=self.pools.with_devices,
+            type_speeds=self._facts.type_speeds,
         )
 
     def _wait_s(self, access: Access, job: JobRecord) -> float:

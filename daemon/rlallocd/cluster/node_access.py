@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.pool import FloatArray, Pool
+from rlalloc.speed.type_speeds import BUILT_IN, TypeSpeeds
 from rlallocd.cluster.holdings import Holdings
 from rlallocd.cluster.licenses import Licenses
 from rlallocd.cluster.node_pools import NodePool, NodePools
@@ -22,7 +23,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a site beside its nodes and jobs.
 
     ``preempts`` names, for each QOS, those whose running jobs its jobs may preempt. ``gpu_defaults`` are those of
-    slurm.conf.
+    slurm.conf, and ``type_speeds`` tells how fast its GPUs are.
     """
 
     partitions: Mapping[str, PartitionRecord] = {}
@@ -31,6 +32,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     scheduling: SchedulingRules = SchedulingRules()
     licenses: Mapping[str, LicenseRecord] | None = {}
     gpu_defaults: GpuDefaults = GpuDefaults()
+    type_speeds: TypeSpeeds = BUILT_IN
 
 
 NO_FACTS: Final = SiteFacts()

@@ -19,6 +19,7 @@ from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_ID
 from rlalloc.speed.family_speeds import FamilySpeed, FamilySpeeds
 from rlalloc.speed.longer_limits import expected_slowdown, slowdown_to_allow
+from rlalloc.speed.type_speeds import TypeSpeeds
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import expected_run_time_s
@@ -102,7 +103,8 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
     def views(self, config: Config) -> ClusterViews:
         """What jobs see of it, with all that is known of them; made once."""
-        if config.urgency not in self._views:
+        known = config.urgency, config.type_speeds
+        if known not in self._views:
             limits = self.limits or SiteLimits(enforced=False)
             facts = SiteFacts(
                 partitions=self.partitions,
@@ -111,14 +113,15 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
                 scheduling=self.scheduling,
                 licenses=limits.licenses,
                 gpu_defaults=self.gpu_defaults,
+                type_speeds=config.type_speeds,
             )
-            self._views[config.urgency] = ClusterViews(
+            self._views[known] = ClusterViews(
                 self.pools, self.jobs, self.taken_s, config.urgency, self.run_times, self.usage, self.speeds, facts
             )
-        return self._views[config.urgency]
+        return self._views[known]
 
     @cached_property
-    def _views(self) -> dict[UrgencyRules, ClusterViews]:
+    def _views(self) -> dict[tuple[UrgencyRules, TypeSpeeds], ClusterViews]:
         return {}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.devices import ANY_GPU
 from rlalloc.job import JobView
+from rlalloc.speed.type_speeds import TypeSpeeds
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine.engine_records import Flags, Reals
 from rlalloc_simulator.engine.job_table import SubmittedJob
@@ -78,4 +79,5 @@ def _view(simulator: Simulator, pool: int, mine: Flags, queued: Reals, behind: i
         device=simulator.pools[pool].device or ANY_GPU,
         cluster_nodes=simulator.site.other_nodes
         + int(np.count_nonzero(world.nodes["up"] & simulator.devices.any(axis=1))),
+        type_speeds=TypeSpeeds(simulator.site.interception.gpu_speed),
     )

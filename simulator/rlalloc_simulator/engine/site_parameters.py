@@ -78,7 +78,7 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     With ``late``, pending jobs that could start are decided again once resources have been freed, by the rules of
     ``rlalloc.late_decisions``; ``late_after`` is how long the daemon takes to see that. 0 is before the main
     scheduler's pass. ``choose_gpu_types`` are types of which rlalloc may choose one for a new job that names none;
-    only with ``late``.
+    only with ``late``. ``gpu_speed`` are speeds that the site states, over that of an A100, as in the configuration.
     """
 
     grace: Positive = 60.0
@@ -91,6 +91,7 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     late_after: NotNegative = 0.0
     late_rules: LateRules = LateRules()
     choose_gpu_types: tuple[str, ...] = ()
+    gpu_speed: tuple[tuple[str, Positive], ...] = ()
     resubmit_killed: bool = True
     out_of_memory_after: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
     """Part of its run time after which a job with too little memory is killed; an assumption."""

@@ -9,13 +9,14 @@ import msgspec
 import numpy as np
 
 from rlalloc.bounds import NodeShape, rigid_bounds
+from rlalloc.devices import is_slice
 from rlalloc.job import JobClass
 from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, PART_OF_PROFILE
 from rlalloc.observation import type_features
 from rlalloc.speed import PRIOR, SpeedCurve
 from rlalloc.store import Decision, Experience
 from rlalloc.urgency import UrgencyRules
-from rlalloc_simulator.engine import NodeKind, SimulatedSite, SubmittedJob, UserKind
+from rlalloc_simulator.engine import Interception, NodeKind, SimulatedSite, SubmittedJob, UserKind
 from rlalloc_simulator.site_from_workload import Workload, with_urgency
 from rlalloc_trainer.pipelines.killed_by_size import RunTimesAsRequested, TrueNeed, need_of_killed
 from rlalloc_trainer.pipelines.site_experience import question_of, run_time_s
@@ -50,7 +51,10 @@ def calibrated_site(
     nodes = _nodes_of(mine[-1])
     others = round(nodes.count * (2.0 ** (-8.0 * question_of(mine[-1]).by_name()["cluster_part"]) - 1.0))
     names = tuple(UserKind(name=name) for name in users)
-    site = with_urgency(SimulatedSite(nodes=(nodes,), users=names, other_nodes=max(0, others)), urgency)
+    stated = Interception(gpu_speed=_speed_to_state(mine[-1], nodes.gpu_type))
+    site = with_urgency(
+        SimulatedSite(nodes=(nodes,), users=names, other_nodes=max(0, others), interception=stated), urgency
+    )
 
     def curve_of(decision: Decision) -> SpeedCurve:
         return prior_to_the_power(exponents.get(decision.job_class, 1.0))
@@ -150,16 +154,22 @@ def _nodes_of(experience: Experience) -> NodeKind:
 
 
 def _gpu_type_of(features: Mapping[str, float]) -> str:
-    """A type of GPU that is to a policy what the site's is; empty where nothing is known of it.
+    """A type of GPU with the memory of the site's; empty where nothing is known of it.
 
-    The store has no types, but their speed and memory are among the features.
+    The store has no types, but their speed and memory are among the features; the speed is stated beside the type.
     """
     speed, memory = features["gpu_speed"], features["gpu_memory"]
     if features["part_of_gpu"] > 0.0:
         return f"1g.{max(1, round(80 * 8.0**memory / PART_OF_PROFILE))}gb"
     if speed == 0.0 and memory == 0.0:
         return ""
-    return min(GPU_MEMORY_GIB, key=lambda name: math.dist((speed, memory), type_features((name,))))
+    return min(GPU_MEMORY_GIB, key=lambda name: abs(memory - type_features((name,))[1]))
+
+
+def _speed_to_state(experience: Experience, gpu_type: str) -> tuple[tuple[str, float], ...]:
+    """The speed that the policy saw, whether rlalloc knew it or the site stated it; none for a slice."""
+    speed = question_of(experience).by_name()["gpu_speed"]
+    return ((gpu_type, 8.0**speed),) if gpu_type and not is_slice(gpu_type) else ()
 
 
 def _need_of(experience: Experience, curve: SpeedCurve) -> TrueNeed:
