@@ -249,14 +249,14 @@ do
       return not is_slurm_user(modify_uid)
    end
 
-   -- rlallocd reads a job, decides, and updates it; Slurm has no update that depends on what was read. So an update of
-   -- rlallocd's ends its AdminComment with the uptime at which it read the job, and is refused if others have changed
-   -- the job since. Here that note is taken off again.
+   -- rlallocd reads a job, decides, and updates it; Slurm has no update that depends on what was read. So in an
+   -- update of rlallocd's, the AdminComment ends with the uptime at which it read the job. The update is refused if
+   -- others have changed the job since. Otherwise this note is removed.
    local READING, READING_BYTES = "()[; ]rlalloc%-read:(%d+%.?%d*)$", 48 -- as in rlallocd.submissions.job_tag
    local TAG = "rlalloc:v=1;"
    local STALE = 116 -- ESTALE ("Stale file handle"): rlallocd.slurm knows this refusal by it
    local BUSY = 11 -- EAGAIN ("Resource temporarily unavailable")
-   local UNVERIFIED_S = 5 -- at most, from rlallocd's update to its verification
+   local UNVERIFIED_S = 5 -- at most, from rlallocd's update to the release
    local RESETS_AGE = 2 ^ 21 -- of bitflags (RESET_ACCRUE_TIME): scontrol sets it together with rlallocd's begin time
    local MOST_JOBS = 5000 -- in each of two tables: about 1 MB
    local SIZE = {
@@ -272,10 +272,10 @@ do
    local BUSY_NOW = "rlalloc: job %.0f is being changed by rlalloc: try again in a few seconds"
 
    -- Of each job, by its id: when others changed it last, whether they have set its begin time, and when rlallocd
-   -- has changed it without having begun it since. Jobs that nothing happened to for longest are forgotten.
+   -- has changed it without having begun it since. The jobs that were not changed for longest are forgotten.
    local recent, earlier, count = {}, {}, 0
 
-   --- What is remembered of a job, to be changed.
+   --- What is remembered of a job; the caller may change it.
    local function memory_of(job_id)
       local known = recent[job_id]
       if known == nil then
@@ -298,7 +298,7 @@ do
       return false
    end
 
-   --- Whether an update of rlallocd's is of a job that others have changed since it was read. Takes off the note.
+   --- Whether others have changed a job since rlallocd read it for this update. If not, removes the note.
    local function is_stale(job_desc, job_id, comment, start, read)
       local known = memory_of(job_id)
       if known.changed ~= nil and known.changed >= read then
@@ -309,7 +309,8 @@ do
       return false
    end
 
-   --- Likewise for the update by which rlallocd begins a job. After a refusal, rlallocd reads the job again.
+   --- Whether others have set the begin time of a job that rlallocd begins; true only once. rlallocd then reads the
+   -- job again.
    local function begins_stale(job_id)
       local known = recent[job_id] or earlier[job_id]
       if known == nil then
@@ -322,8 +323,8 @@ do
       return false
    end
 
-   --- Remembers an update of others. Returns whether it is to be refused: the job's user sets its size, and would
-   -- mostly lose that again, because rlallocd then has to restore the request.
+   --- Remembers an update of others. Returns whether to refuse it: the job's user sets its size, and would mostly lose
+   -- this value again, because rlallocd has to restore the request.
    local function meets_ours(job_desc, job_rec, modify_uid)
       if not find(text_of(job_rec, "admin_comment") or "", TAG, 1, true) then
          return false

@@ -286,7 +286,7 @@ class Config(_Section, frozen=True):
 
     @property
     def type_speeds(self) -> TypeSpeeds:
-        """How fast types of GPU are: what rlalloc knows, and what the site states."""
+        """How fast types of GPU are: what rlalloc knows, and what the site sets."""
         return TypeSpeeds(tuple(self.gpu_speed.items()))
 
     def mode_of(self, rule: Rule) -> Mode:
@@ -384,7 +384,7 @@ def _check_objective(objective: ObjectiveSection, source: str) -> None:
 def _check_rules(config: Config, source: str) -> None:
     for gpu_type in config.gpu_speed:
         if is_slice(gpu_type):
-            raise ConfigError(f"{source}: gpu_speed: found {gpu_type!r}; write whole GPUs, rlalloc chooses no slice")
+            raise ConfigError(f"{source}: gpu_speed: found {gpu_type!r}; write types of whole GPUs")
     names, speeds = [rule.name for rule in config.rules], config.type_speeds
     for number, rule in enumerate(config.rules):
         if re.fullmatch(r"[A-Za-z0-9_-]{1,32}", rule.name) is None:
@@ -400,7 +400,7 @@ def _check_rules(config: Config, source: str) -> None:
                 raise ConfigError(
                     f"{source}: rules[{number}].choose_gpu_types: found {gpu_type!r}, but rlalloc does not know "
                     f"its speed; write types of {', '.join(MEASURED_TYPES)}, or measure it and write "
-                    f"gpu_speed: {{{gpu_type}: SPEED}}, where an A100 has 1"
+                    f"gpu_speed: {{{gpu_type}: SPEED}}, relative to an A100"
                 )
 
 

@@ -78,7 +78,7 @@ class Stock:
         return known[1]
 
     def has_room(self, pool: Pool, size: Allocation, tasks: int = 1) -> bool:
-        """Whether a job of ``pool``, or so many tasks of an array, could start.
+        """Whether a job of ``pool``, or this number of tasks of an array, could start.
 
         Where there is no room there will be none, as jobs only take.
         """
@@ -94,15 +94,15 @@ class Stock:
         return pool.places[self._place(pool, size, 1)[0]]
 
     def take_tasks(self, pool: Pool, size: Allocation, tasks: int) -> None:
-        """Place as many of so many tasks of an array as have room, each as a job."""
+        """Place up to ``tasks`` tasks of an array, as many as have room, each as a job."""
         while tasks > 0 and self.has_room(pool, size):
             tasks -= self._place(pool, size, tasks)[1]
 
     def _place(self, pool: Pool, size: Allocation, most: int) -> tuple[IntArray, int]:
-        """Place up to ``most`` like jobs on the same nodes; return these nodes of the pool, and how many jobs."""
+        """Place up to ``most`` equal jobs on the same nodes; return the pool's rows of these, and how many jobs."""
         if not self.has_room(pool, size):
             return np.arange(0), 0
-        left = self.left(pool).copy()  # whoever has asked for it keeps it as it was
+        left = self.left(pool).copy()  # callers of left() keep their array as it was
         nodes = nodes_for(left, size)
         jobs = int(_tasks_on(left[nodes], size, most).min()) if most > 1 else 1
         places = pool.places[nodes]
@@ -148,7 +148,7 @@ def without(free: FloatArray, size: Allocation) -> FloatArray:
 
 
 def _tasks_on(free: FloatArray, size: Allocation, most: int) -> IntArray:
-    """How many tasks of an array have room for their part on each node, at most ``most``, shape (nodes,)."""
+    """For each node, how many tasks of an array can have their part on it, at most ``most``, shape (nodes,)."""
     part = np.array(_of_node(size), dtype=np.float64)
     asked = part > 0.0
     fitting = np.floor(free[:, asked] / part[asked]).min(axis=1, initial=most)

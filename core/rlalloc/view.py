@@ -52,7 +52,7 @@ class ClusterView:
     queued    (pending, 2)  GPUs wanted here and expected run time [s] of each job that waits ahead
     behind    jobs of lower priority that wait for these nodes, too
     gpu_types  the types of the nodes' GPUs, as Slurm names them; empty where one has none
-    type_speeds  how fast types of GPU are, as far as the site knows
+    type_speeds  how fast types of GPU are, as far as rlalloc or the site knows
     device     what counts as a GPU here
     cluster_nodes  how many usable nodes with GPUs the whole cluster has; 0 where nobody says
     urgency_counts  whether the site lets a policy's urgency order its queue (``rlalloc.urgency``)

@@ -383,7 +383,7 @@ class Controller:
 
 
 def _processor_s() -> float:
-    """Processor time so far of this process and of the commands that it ran."""
+    """Processor time [s] so far of this process and of the commands that it ran."""
     commands = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + commands.ru_utime + commands.ru_stime
 

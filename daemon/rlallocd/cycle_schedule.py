@@ -13,8 +13,8 @@ first pause lets one cycle find the job together with others that come with it."
 SHARE_OF_TIME: Final = 1 / 2
 """The largest fraction of our time that readings may take: a slow slurmctld is asked less often."""
 _USUAL_COST_S: Final = 0.25
-"""Processor time of a cycle for which ``daemon.poll_s`` is meant: 5% of a core by default. Where an idle cycle takes
-more, because 10,000 jobs wait, it comes in proportion less often, but with every heartbeat."""
+"""Processor time of a cycle for which ``daemon.poll_s`` is meant: 5% of a core by default. If an idle cycle needs
+more, for example because 10,000 jobs wait, the interval grows in proportion, up to the heartbeat."""
 _LONGEST_BACK_OFF_S: Final = 30.0
 """At most, and never more than a quarter of the grace, so that deferred jobs are still decided in time."""
 
@@ -23,7 +23,7 @@ class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle reports to the schedule.
 
     ``calls`` are those for the snapshot and the outcomes, ``reading_s`` is what slurmctld took for the snapshot.
-    ``processor_s`` is the processor time of the cycle with the commands that it ran.
+    ``processor_s`` is the processor time of the cycle and of the commands that it ran.
     """
 
     began_s: float

@@ -23,7 +23,7 @@ _LIMITS: Final = "Job violates accounting/QOS policy"
 _LETTING_GO_S: Final = 1.0
 _BUSY: Final = "Resource temporarily unavailable"
 _BUSY_S: Final = 6.0
-"""So long rlalloc.lua may refuse a size while rlallocd changes the job (docs/explanation/transactions.md: 5 s)."""
+"""How long rlalloc.lua may refuse a size while rlallocd changes the job (docs/explanation/transactions.md: 5 s)."""
 _PASSES: Final = frozenset({"StartTime"})
 """Fields whose value is a moment, and not the same on two sites."""
 

@@ -93,10 +93,10 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ("gpu_memory: {a100: 80GB}", "Write a decimal number, without quotes and without a unit"),
         ("gpu_memory: {100: 80}", "gpu_memory: 100: a key has to be a word; write it in quotes"),
         ("gpu_speed: {h200: 0}", r"gpu_speed\[...\]: Expected `float` >= 0.001"),
-        ("gpu_speed: {a100_1g.10gb: 0.1}", "gpu_speed: found 'a100_1g.10gb'; write whole GPUs"),
+        ("gpu_speed: {a100_1g.10gb: 0.1}", "gpu_speed: found 'a100_1g.10gb'; write types of whole GPUs"),
         (
             "rules: [{name: a, choose_gpu_types: [mi300x]}]\ngpu_speed: {mi300: 2.8}",
-            r"does not know its speed; .*gpu_speed: \{mi300x: SPEED\}, where an A100 has 1",
+            r"does not know its speed; .*gpu_speed: \{mi300x: SPEED\}, relative to an A100",
         ),
         ("? [a, b]\n: 1", r"a list or a section cannot be a key \(line 1\)"),
         ("agent:\n\tdeadline_s: 1", "indent with blanks, not with tabs"),

@@ -40,7 +40,7 @@ class Fault:
     kept: bool = False
     """Whether slurmctld has to have written the job to its disk before the fault: it does so some seconds later."""
     on_the_minute: bool = False
-    """Whether its user let it start at the beginning of a minute, and that is to stay."""
+    """Whether its user set StartTime to the beginning of a minute, which is to stay."""
     is_asked: bool = False
     """Whether only slurmctld's word, by its Perl API, tells that the job could never start."""
 
@@ -120,7 +120,7 @@ AT_ONCE: Final = (
         ("left",),
     ),
     Fault(
-        "its user sets the time limit that it has before the update",
+        "before the update, its user sets the time limit that it already has",
         {"update1": 'as_user TimeLimit=10; real "$@"'},
         ("left",),
     ),
@@ -143,7 +143,7 @@ AT_ONCE: Final = (
         of_others={"GiB": 4, "GiB per node": 4},
     ),
     Fault(
-        "its user sets NumNodes after the update, which is refused",
+        "its user sets NumNodes after the update and is refused",
         {"update1": 'real "$@"; ! as_user NumNodes=2'},
         ("begun",),
     ),
@@ -154,7 +154,7 @@ AT_ONCE: Final = (
         on_the_minute=True,
     ),
     Fault(
-        "its user moves it to another QOS after the update, which is refused",
+        "its user moves it to another QOS after the update and is refused",
         {"update1": 'real "$@"; ! as_user QOS=second'},
         ("begun",),
     ),
@@ -172,7 +172,7 @@ AT_ONCE: Final = (
         ("restored",),
     ),
     Fault(
-        "its user sets MinCPUsNode after the update, which is refused",
+        "its user sets MinCPUsNode after the update and is refused",
         {"update1": 'real "$@"; ! as_user MinCPUsNode=1'},
         ("begun",),
     ),
@@ -189,7 +189,7 @@ AT_ONCE: Final = (
         is_asked=True,
     ),
     Fault(
-        "its user sets MinMemoryNode after the update, which slurmctld refuses after nodes, tasks and CPUs",
+        "refused after nodes, tasks and CPUs, and its user sets MinMemoryNode",
         {"update1": f"{HALF}; as_user MinMemoryNode=4096; refuse"},
         ("restored",),
         of_others={"GiB": 4, "GiB per node": 4},

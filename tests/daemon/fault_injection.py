@@ -42,7 +42,7 @@ become() { real update "JobId=$JOB" "$@"; }
 as_user() { runuser -u llm-alice -- "$REAL_SCONTROL" update "JobId=$JOB" "$@"; }
 wait_for() { until real --oneliner show job "$JOB" | grep -Eq "$1"; do sleep 0.1; done; }
 started() { become StartTime=now; wait_for 'JobState=(RUNNING|COMPLETING|COMPLETED)'; }
-requeued() {  # once its script runs: whether slurmd was still launching it must make no difference
+requeued() {  # once its script runs, not while slurmd may still be launching it
    become StartTime=now; until [ -s "$OUTPUT/slurm-$JOB.out" ]; do sleep 0.1; done
    real requeue "$JOB"; wait_for 'JobState=PENDING'
 }

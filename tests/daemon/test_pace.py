@@ -94,7 +94,7 @@ class TestTimetable:
 
     @pytest.mark.parametrize(("processor_s", "wait_s"), [(0.25, 5), (0.4, 8), (3, 10)])
     def test_cycles_that_cost_much_come_less_often(self, processor_s: float, wait_s: float) -> None:
-        """They take at most 5% of a core, unless the heartbeat asks for more; a call comes as soon as ever."""
+        """They take at most 5% of a core, unless the heartbeat needs more. A call comes as soon as before."""
         schedule = CycleSchedule(self.CONFIG, 0)
         schedule.cycled(report(processor_s=processor_s), self.CONFIG, 0)
         assert schedule.wait_s(0) == pytest.approx(wait_s)

@@ -282,7 +282,7 @@ def test_a_stream_needs_less_than_one_further_update_a_job_and_no_size_comes_bac
 
 
 def test_an_array_grows_only_if_all_its_tasks_can_start(rlalloc: Installation) -> None:
-    """Twice the GPUs are answered. On one free node, both tasks start as requested; on four, with eight GPUs each."""
+    """Answers have twice the GPUs. On one free node, both tasks start as requested; on four, with eight GPUs each."""
     script = "#!/bin/sh\n#RLALLOC gpus=4-8\n: torchrun train.py\nsleep 1\n"
     size = ("--array=1-2", "--nodes=1", "--gpus-per-node=4", "--cpus-per-task=8", "--mem=8G", "--time=10")
     holders = [_hold(rlalloc, 8) for _ in range(3)]

@@ -157,7 +157,7 @@ def test_after_a_refusal_a_later_reading_counts(interpreter: str, tmp_path: Path
 
 
 def test_a_release_is_refused_once_after_a_begin_time_of_others(interpreter: str, tmp_path: Path) -> None:
-    """The daemon reads the job again then: it lets it go only if the begin time is still the plugin's."""
+    """Then rlallocd reads the job again, and lets it go only if the begin time is still the plugin's."""
     begin = by_user(10.4, begin_time=1_795_300_000)
     assert answers(interpreter, tmp_path, [begin, release(10.5), release(11.5)]) == ["0", STALE, "0"]
     assert answers(interpreter, tmp_path, [begin, release(10.5, job_id=8)]) == ["0", "0"]

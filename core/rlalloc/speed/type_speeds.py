@@ -16,11 +16,11 @@ h100 → h200  MLPerf Training v4.0 (mlcommons/training_results_v4.0, Apache-2.0
 
 The ratio of two types that are several steps apart is that of all steps between them.
 
-A site states speeds of its own, over that of an A100. Each is one measurement of one job. Both the ratio of that job
-and the ratio of the next one differ from the median, each by as much as ratios differ in the measured steps from K80
-to H100: 0.27, the root mean square of 0.24, 0.35 and 0.20. V100 → A100 is not counted: its spread is that of the step
-before. So the logarithm of a stated ratio has the spread √2 · 0.27 = 0.38, and its 5% quantile is 0.53 of the number.
-This also holds for two types that the site states: they were measured with the same job.
+A site can state speeds of its own, relative to an A100. Each is one measurement of one job. The ratio of that job and
+the ratio of the next one each differ from the median, by as much as ratios differ in the measured steps from K80 to
+H100: 0.27, the root mean square of 0.24, 0.35 and 0.20. V100 → A100 is not counted: its spread is that of the step
+before. So the logarithm of a stated ratio has the spread √2 · 0.27 = 0.38, and the 5% quantile of the ratio is 0.53
+times the number. This also holds for the ratio of two stated types: they were measured with the same job.
 """
 
 import math
@@ -66,7 +66,7 @@ class SpeedUp(NamedTuple):
 class TypeSpeeds:
     """The speeds of types of GPU: those above, and those that a site states.
 
-    ``stated`` has GRES types by their exact names, each with its speed over that of an A100. They win over those
+    ``stated`` has GRES types by their exact names, each with its speed relative to an A100. They override those
     above.
     """
 
@@ -90,7 +90,7 @@ class TypeSpeeds:
         )
 
     def over_a100(self, gpu_type: str) -> float:
-        """The median speed of a type over that of an A100. Raises ValueError if it is not known."""
+        """The median speed of a type relative to an A100. Raises ValueError if it is not known."""
         return math.exp(_mean(self._steps_from_a100(gpu_type)))
 
     def _ratio(self, gpu_type: str, other: str) -> SpeedUp:
@@ -102,7 +102,7 @@ class TypeSpeeds:
     def _steps_from_a100(self, gpu_type: str) -> frozenset[_Step]:
         """The steps between an A100 and a type; those to a slower type have the opposite sign.
 
-        All stated types share one: what the site's job gains differs from what the next job gains.
+        All stated types share one step, so the ratio of two of them is as uncertain as that of one and an A100.
         """
         if (speed := self._stated(gpu_type)) is not None:
             return frozenset((_Step("", 0.0, _STATED_SPREAD), _Step(gpu_type, math.log(speed), _STATED_SPREAD)))
@@ -120,7 +120,7 @@ BUILT_IN: Final = TypeSpeeds()
 
 
 def _mean(steps: frozenset[_Step]) -> float:
-    """Of all steps together; the same in whatever order the set has them."""
+    """The mean of all steps together; fsum makes it independent of the set's order."""
     return math.fsum(step.mean for step in steps)
 
 

@@ -76,7 +76,7 @@ def gpu_types_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:
         return warning(
             what,
             said,
-            "it chooses no type for jobs that may start there; state it in gpu_speed (docs/admin/rules.md)",
+            "it chooses no type for jobs that may start there; set it in gpu_speed (docs/admin/rules.md)",
         )
     return good(what, "all exist")
 

@@ -23,7 +23,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a site beside its nodes and jobs.
 
     ``preempts`` names, for each QOS, those whose running jobs its jobs may preempt. ``gpu_defaults`` are those of
-    slurm.conf, and ``type_speeds`` tells how fast its GPUs are.
+    slurm.conf, ``type_speeds`` says how fast its GPUs are.
     """
 
     partitions: Mapping[str, PartitionRecord] = {}

@@ -1,8 +1,8 @@
 """What a new job gets of the policy's answer: all of it if it can start, else it waits as requested.
 
 The rules are those of ``rlalloc.late_decisions``; a pass decides the job again when it could start. No pass decides
-an array. It also gets an answer that makes none of its tasks wait longer than the request: one that takes no more of
-anything, time included. An array can start if all its tasks can that may run at once.
+an array. It counts as able to start if all its tasks that may run at once can start. It also gets an answer that
+takes no more of anything than the request, time included: no task waits longer for such an answer.
 """
 
 from collections import Counter

@@ -32,7 +32,7 @@ _UNREACHABLE = (
 )
 _OF_SLURMDBD = ("Problem talking to the database", "PersistInit")
 _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
-_JOB_CHANGED = "Stale file handle"  # ESTALE, with which only rlalloc.lua refuses
+_JOB_CHANGED = "Stale file handle"  # ESTALE: only rlalloc.lua refuses an update with it
 
 
 _FORMATS: Final = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096"}

@@ -6,7 +6,7 @@ SlurmError
 ├── AnswerTooLong      a command was ended because it printed more than was wanted: ask for less; no fault
 ├── UpdateRefused      slurmctld said no to an update; parts of it may have been applied all the same
 │   ├── UnknownJob     slurmctld no longer knows the job, or any of the jobs
-│   └── JobChanged     others changed the job since it was read: rlalloc.lua kept the update from being carried out
+│   └── JobChanged     others changed the job after it was read: rlalloc.lua refused the update
 └── UnexpectedAnswer   Slurm printed what this version of rlalloc cannot read
 """
 
@@ -45,7 +45,7 @@ class UnknownJob(UpdateRefused):
 
 
 class JobChanged(UpdateRefused):
-    """rlalloc.lua refused the update, of which nothing was carried out (of an array: of one task's)."""
+    """rlalloc.lua refused the update: nothing of it was carried out (for an array: for one of its tasks)."""
 
 
 class UnexpectedAnswer(SlurmError):

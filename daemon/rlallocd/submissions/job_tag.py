@@ -8,8 +8,8 @@ Our notes follow: ``rlalloc-decision:ID`` (``rlalloc-nice:ID`` as long as only t
 ``rlalloc-plan:DPxTPxPP``. Where the tag is all that the field has, each is joined to it by ``;``, else by a blank.
 Without a blank, one scontrol can carry many updates (rlallocd.slurm.update_session).
 
-An update of ours ends with ``rlalloc-read:UPTIME``, which rlalloc.lua takes off again: it refuses the update if
-others have changed the job since then.
+An update of ours ends with ``rlalloc-read:UPTIME``, which rlalloc.lua removes: it refuses the update if others
+have changed the job since then.
 """
 
 import re
@@ -113,9 +113,10 @@ def with_plan_note(admin_comment: str, plan: ParallelPlan | None) -> str:
 
 
 def with_reading(admin_comment: str, read_s: float) -> str:
-    """Return the AdminComment with the uptime [s] at which the job was read, for rlalloc.lua, which takes it off.
+    """Return the AdminComment with the uptime [s] at which the job was read, for rlalloc.lua, which removes it.
 
-    One that a slurmctld without rlalloc.lua has kept is replaced. The note is left out where it is not kept whole.
+    An earlier note, which slurmctld keeps where it does not call rlalloc.lua, is replaced. The note is left out if
+    the field has no room for it.
     """
     noted = _joined(_READING.sub("", admin_comment), f"rlalloc-read:{read_s:.2f}")
     return noted if fits_slurmdbd(noted) else admin_comment

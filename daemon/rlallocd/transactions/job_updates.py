@@ -23,7 +23,7 @@ _Item = TypeVar("_Item")
 class UpdateAnswer(NamedTuple):
     """Of one update: ``refusal`` is why it was refused, or empty. It is not ``answered`` if scontrol died.
 
-    ``changed``: it was refused because others had changed the job since it was read, and nothing of it was done.
+    ``changed``: it was refused because others had changed the job after it was read, and nothing of it was done.
     """
 
     answered: bool
@@ -53,7 +53,7 @@ class JobUpdates:
             self._slurm.update(plan)
         except JobChanged as err:
             _log.info(
-                "job %d: others changed it after it was read: its update is not carried out",
+                "job %d: update not carried out: others changed the job after it was read",
                 plan.job_id,
                 extra={"job_id": plan.job_id},
             )

@@ -102,8 +102,8 @@ class Applier:
     def apply(self, decided: Sequence[tuple[Candidate, Decision]], read_s: float | None = None) -> None:
         """Apply all decisions that change a job and let all jobs go that were deferred for us. Raises SlurmError.
 
-        ``read_s`` is when the reading began on which they are based (seconds of uptime): no job is updated that
-        others have changed since, as far as rlalloc.lua sees that. None if it is not known.
+        ``read_s`` is when the reading on which they are based began (seconds of uptime), or None if that is not
+        known. If others have changed a job since then, rlalloc.lua refuses its update.
 
         A job that is not deferred is updated and verified, and keeps its place in the queue. If Slurm fails on the
         way, the journal keeps what is open and ``finish`` goes on with it. Told to stop, it lets the jobs that
@@ -250,8 +250,9 @@ class Applier:
                     if not answer.answered:
                         self._unanswered[application.id] = math.inf
                         continue
-                    if answer.changed and not job.array_job_id:  # of an array, other tasks may have got it
-                        self._journal.mark([application], "left", _CHANGED_SINCE)  # later nobody could tell
+                    if answer.changed and not job.array_job_id:  # other tasks of an array may have got it
+                        # Before the release: later, their change could look like ours.
+                        self._journal.mark([application], "left", _CHANGED_SINCE)
                         changed_since.append((application, job))
                         continue
                     refusals[application.job_id] = answer.refusal
@@ -348,7 +349,7 @@ class Applier:
         """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError.
 
         The last attempt sends the whole request, whatever others changed: what they set may be what Slurm refuses.
-        Where the size ``is_as_decided``, nothing is wrong with it: if others change it meanwhile, the job keeps it.
+        With ``is_as_decided``, the jobs have their decided size: a job that others change meanwhile keeps it.
         """
         for attempt in range(1, RESTORATIONS + 1):
             if not wrong:
@@ -409,14 +410,14 @@ class Applier:
     def _leave(
         self, batch: Sequence[tuple[Application, Candidate]], latest: Mapping[int, JobRecord], why: str
     ) -> None:
-        """Let jobs go that have not been changed. Others may have changed them, so the journal says so before."""
+        """Let jobs go that rlallocd has not changed. Others may have changed them, so the journal says so before."""
         self._journal.mark([application for application, _ in batch], "left", why)
         self._let_go(
             [(application, latest.get(application.job_id, candidate.job)) for application, candidate in batch]
         )
 
     def _let_go(self, left: Sequence[tuple[Application, JobRecord]]) -> None:
-        """Begin those that are still deferred for us, in one call; the next cycle begins those that this leaves."""
+        """Begin those that are still deferred for us, in one call. If that fails, the next cycle begins them."""
         self._updates.begin([(each.job_id, each.begin_s) for each, job in left if is_deferred(job, each)])
 
     def _note_unverified(self, application: Application, job: JobRecord | None) -> None:

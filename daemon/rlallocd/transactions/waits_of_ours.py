@@ -13,8 +13,8 @@ free and not reserved: its user may have made a change that conflicts with the d
 such a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it
 may then start on the first GPUs that are free.
 
-A job that somebody has moved into a reservation since gets its request back at once: like all jobs of a reservation,
-it runs as submitted.
+A job that somebody has moved into a reservation gets its request back at once: like all jobs in a reservation, it
+runs as submitted.
 
 Where somebody has changed a job's CPUs so that those of a node's tasks are not those of the node, the job gets its
 request back whatever it waits for, and if it is held, too. If the tasks ask for fewer than the node is to have, Slurm

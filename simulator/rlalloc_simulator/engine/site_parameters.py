@@ -78,7 +78,7 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     With ``late``, pending jobs that could start are decided again once resources have been freed, by the rules of
     ``rlalloc.late_decisions``; ``late_after`` is how long the daemon takes to see that. 0 is before the main
     scheduler's pass. ``choose_gpu_types`` are types of which rlalloc may choose one for a new job that names none;
-    only with ``late``. ``gpu_speed`` are speeds that the site states, over that of an A100, as in the configuration.
+    only with ``late``. ``gpu_speed`` are speeds that the site states, relative to an A100, as in the configuration.
     """
 
     grace: Positive = 60.0

@@ -156,7 +156,7 @@ def _nodes_of(experience: Experience) -> NodeKind:
 def _gpu_type_of(features: Mapping[str, float]) -> str:
     """A type of GPU with the memory of the site's; empty where nothing is known of it.
 
-    The store has no types, but their speed and memory are among the features; the speed is stated beside the type.
+    The store has no types, but their speed and memory are among the features; the speed is given separately.
     """
     speed, memory = features["gpu_speed"], features["gpu_memory"]
     if features["part_of_gpu"] > 0.0:
