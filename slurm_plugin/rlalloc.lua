@@ -265,15 +265,17 @@ do
       "cpus_per_tres", "mem_per_tres",
    }
    local BESIDE = {
-      "time_limit", "nice", "shared", "exc_nodes", "req_nodes", "features", "reservation", "account", "qos",
-      "partition",
+      "time_limit", "shared", "exc_nodes", "req_nodes", "features", "reservation", "account", "qos", "partition",
    }
+   local NICE = {"nice"} -- apart, because tools may set it again and again; only an update that sets it is refused
    local STALE_UPDATE = "rlalloc: job %.0f: an update of rlallocd is refused: others changed the job after it was read"
    local BUSY_NOW = "rlalloc: job %.0f is being changed by rlalloc: try again in a few seconds"
 
-   -- Of each job, by its id: when others changed it last, whether they have set its begin time, and when rlallocd
-   -- has changed it without having begun it since. The jobs that were not changed for longest are forgotten.
+   -- Of each job, by its id: when others changed it and its nice last, whether they have set its begin time, and since
+   -- when, and when last, rlallocd has changed it without having begun it since. The jobs that were not changed for
+   -- longest are forgotten.
    local recent, earlier, count = {}, {}, 0
+   local last_comment, last_read -- of the last update of rlallocd's that passed; slurmctld shows it for each array task
 
    --- What is remembered of a job; the caller may change it.
    local function memory_of(job_id)
@@ -298,81 +300,97 @@ do
       return false
    end
 
-   --- Whether others have changed a job since rlallocd read it for this update. If not, removes the note.
-   local function is_stale(job_desc, job_id, comment, start, read)
-      local known = memory_of(job_id)
-      if known.changed ~= nil and known.changed >= read then
-         return true
+   --- The reading on which an update of rlallocd's is based, and its AdminComment without that; nil for all others.
+   local function reading_of(comment)
+      if comment == nil then
+         return nil
+      elseif comment == last_comment then
+         return last_read, comment
       end
-      known.ours = uptime()
-      job_desc.admin_comment = sub(comment, 1, start - 1)
-      return false
+      local tail = max(1, #comment - READING_BYTES)
+      local start, read = match(sub(comment, tail), READING)
+      if start == nil then
+         return nil
+      end
+      return tonumber(read), sub(comment, 1, tail + start - 2)
    end
 
-   --- Whether others have set the begin time of a job that rlallocd begins; true only once. rlallocd then reads the
-   -- job again.
-   local function begins_stale(job_id)
+   --- Whether rlallocd may update a job: nobody else has changed it since that reading.
+   local function admits_update(job_desc, job_id, read, comment)
+      local known, now = memory_of(job_id), uptime() or 0
+      if (known.changed or -1) >= read or ((known.niced or -1) >= read and sets(job_desc, NICE)) then
+         return false
+      end
+      if known.ours == nil or now - known.ours > UNVERIFIED_S then
+         known.since = now
+      end
+      known.ours = now
+      job_desc.admin_comment, last_comment, last_read = comment, comment, read
+      return true
+   end
+
+   --- Whether rlallocd may begin a job. It may not, once, if others have set the begin time: then it reads the job again.
+   local function admits_release(job_id)
       local known = recent[job_id] or earlier[job_id]
       if known == nil then
-         return false
+         return true
       elseif known.begin then
          known.begin = nil
-         return true
+         return false
       end
       known.ours = nil
-      return false
+      return true
    end
 
-   --- Remembers an update of others. Returns whether to refuse it: the job's user sets its size, and would mostly lose
-   -- this value again, because rlallocd has to restore the request.
-   local function meets_ours(job_desc, job_rec, modify_uid)
+   --- Whether others may update a job; remembers it then. They may not, for some seconds, if the job's user sets its
+   -- size after rlallocd: rlallocd would have to restore the request, and the user's value would mostly be lost.
+   local function admits_others(job_desc, job_rec, modify_uid)
       if not find(text_of(job_rec, "admin_comment") or "", TAG, 1, true) then
-         return false
-      end
-      local resizes, begin = sets(job_desc, SIZE), number_of(job_desc, "begin_time") or 0
-      local changes = resizes or sets(job_desc, BESIDE)
-      local now = (changes or begin ~= 0) and uptime()
-      if not now then
-         return false
-      end
-      local known = memory_of(job_rec.job_id)
-      local since_ours = known.ours and now - known.ours or -1
-      if resizes and since_ours >= 0 and since_ours < UNVERIFIED_S and modify_uid == job_rec.user_id then
          return true
       end
-      known.begin = known.begin or begin ~= 0
+      local resizes, begins = sets(job_desc, SIZE), (number_of(job_desc, "begin_time") or 0) ~= 0
+      local changes, renices = resizes or sets(job_desc, BESIDE), sets(job_desc, NICE)
+      local now = (changes or renices or begins) and uptime()
+      if not now then
+         return true
+      end
+      local known = memory_of(job_rec.job_id)
+      local is_unverified = known.ours ~= nil and now >= known.ours and now - known.since < UNVERIFIED_S
+      if resizes and is_unverified and modify_uid == job_rec.user_id then
+         return false
+      end
+      known.begin = known.begin or begins
       known.changed = changes and now or known.changed
-      return false
+      known.niced = renices and now or known.niced
+      return true
    end
 
    --- The error code with which an update is refused, or nil.
    local function refusal_of(job_desc, job_rec, modify_uid)
-      local comment, job_id = text_of(job_desc, "admin_comment"), job_rec.job_id
-      if comment ~= nil then
-         local tail = max(1, #comment - READING_BYTES)
-         local start, read = match(sub(comment, tail), READING)
-         if start ~= nil then
-            if is_stale(job_desc, job_id, comment, tail + start - 1, tonumber(read)) then
-               pcall(slurm.log_info, STALE_UPDATE, job_id)
-               return STALE
-            end
-            return nil
-         end
-      elseif
-         (number_of(job_desc, "begin_time") or 0) ~= 0
-         and floor((job_desc.bitflags or 0) / RESETS_AGE) % 2 == 1
-         and modify_uid ~= job_rec.user_id
-      then
-         if begins_stale(job_id) then
-            pcall(slurm.log_info, STALE_UPDATE, job_id)
-            return STALE
-         end
-         return nil
-      end
+      local job_id = job_rec.job_id
       if moves_a_changed_job(job_desc, job_rec, modify_uid) then
          pcall(slurm.log_user, REFUSAL, job_id) -- 22.05 does not show it to the user, but logs it
          return slurm.ESLURM_ACCOUNTING_POLICY or slurm.ERROR
-      elseif meets_ours(job_desc, job_rec, modify_uid) then
+      end
+      local given = text_of(job_desc, "admin_comment")
+      local read, comment = reading_of(given)
+      local begins = given == nil
+         and (number_of(job_desc, "begin_time") or 0) ~= 0
+         and floor((job_desc.bitflags or 0) / RESETS_AGE) % 2 == 1
+         and modify_uid ~= job_rec.user_id
+      if read ~= nil or begins then
+         local admitted
+         if begins then
+            admitted = admits_release(job_id)
+         else
+            admitted = admits_update(job_desc, job_id, read, comment)
+         end
+         if admitted then
+            return nil
+         end
+         pcall(slurm.log_info, STALE_UPDATE, job_id)
+         return STALE
+      elseif not admits_others(job_desc, job_rec, modify_uid) then
          pcall(slurm.log_user, BUSY_NOW, job_id)
          return BUSY
       end

@@ -45,9 +45,9 @@ class Update(NamedTuple):
     tag: str | None = TAG
 
 
-def decided(read_s: float, at_s: float, job_id: int = 7) -> Update:
+def decided(read_s: float, at_s: float, job_id: int = 7, **more: Any) -> Update:
     """An update of rlallocd's."""
-    fields = {"min_nodes": 1, "num_tasks": 1, "admin_comment": with_reading(NOTED, read_s)}
+    fields = {"min_nodes": 1, "num_tasks": 1, "admin_comment": with_reading(NOTED, read_s), **more}
     return Update(fields, ROOT, at_s, job_id)
 
 
@@ -114,7 +114,6 @@ def test_an_update_of_rlallocd_passes_without_its_note(interpreter: str, tmp_pat
         {"time_limit": 2**32 - 1},
         {"qos": "second"},
         {"req_nodes": ""},
-        {"nice": 5},
     ],
 )
 @pytest.mark.parametrize("uid", [OWNER, OTHER, ROOT])
@@ -129,6 +128,37 @@ def test_what_others_set_since_the_reading_stands(
     )
     assert said[-2] == STALE
     assert answers(interpreter, tmp_path, [by_user(10.51, uid, **fields), decided(10.52, 10.6)]) == ["0", "0"]
+
+
+@pytest.mark.parametrize(("more", "answer"), [({"nice": 3}, STALE), ({}, "0")])
+def test_a_nice_of_others_stands_and_keeps_no_other_update_out(
+    interpreter: str, tmp_path: Path, more: dict[str, Any], answer: str
+) -> None:
+    updates = [by_user(10.51, ROOT, nice=5), decided(10.50, 10.6, **more)]
+    assert answers(interpreter, tmp_path, updates) == ["0", answer]
+
+
+def test_each_task_of_an_array_is_looked_at(interpreter: str, tmp_path: Path) -> None:
+    """slurmctld shows one update to all records of an array, the AdminComment as the first one left it."""
+    of_task = Update({"num_tasks": 2}, OWNER, 10.55, job_id=8)
+    others = [Update({"num_tasks": 1, "admin_comment": NOTED}, ROOT, 10.6, job_id) for job_id in (8, 9)]
+    updates = [of_task, decided(10.50, 10.6), *others, decided(10.58, 10.7, job_id=9)]
+    assert answers(interpreter, tmp_path, updates) == ["0", "0", STALE, "0", "0"]
+
+
+def test_what_looks_like_a_release_moves_no_changed_job(interpreter: str, tmp_path: Path) -> None:
+    """An account's coordinator may update the jobs of others."""
+    move = Update({**release(10.6).fields, "partition": "other"}, OTHER, 10.6, tag=NOTED)
+    assert output(interpreter, tmp_path, [move])[-1] == "-1"
+
+
+def test_a_user_is_kept_out_for_some_seconds_even_if_rlallocd_tries_again_and_again(
+    interpreter: str, tmp_path: Path
+) -> None:
+    """A restoration that slurmctld refuses, for example, is sent in each cycle."""
+    tries = [decided(at_s - 0.1, at_s) for at_s in (10.0, 14.0, 18.0)]
+    updates = [tries[0], by_user(12.0, num_tasks=2), tries[1], tries[2], by_user(18.5, num_tasks=2)]
+    assert answers(interpreter, tmp_path, updates) == ["0", BUSY, "0", "0", "0"]
 
 
 @pytest.mark.parametrize(
