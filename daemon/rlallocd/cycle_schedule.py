@@ -85,4 +85,4 @@ def _idle_s(report: CycleReport, config: Config) -> float:
     if not report.jobs_of_ours:
         return heartbeat_s
     stretch = 1.0 if report.decided else max(1.0, report.processor_s / _USUAL_COST_S)
-    return min(config.daemon.poll_s * stretch, heartbeat_s)
+    return min(config.daemon.poll_s * stretch, heartbeat_s, max(config.daemon.poll_s, config.grace_s / 4))

@@ -213,17 +213,17 @@ def test_nodes_that_others_leave_out_stay(store: Store, of_others: str, stays: s
 
 
 class RefusingSlurm(UpdatingSlurm):
-    """Somebody else's update comes just before the one of this number, which rlalloc.lua therefore refuses."""
+    """Somebody else's update comes just before those of these numbers, which rlalloc.lua therefore refuses."""
 
-    def __init__(self, job: JobRecord, of_others: Mapping[str, str], number: int) -> None:
+    def __init__(self, job: JobRecord, of_others: Mapping[str, str], *numbers: int) -> None:
         super().__init__(job, {})
         self.just_before = of_others
-        self.number = number
+        self.numbers = numbers
         self.tried: list[str] = []
 
     def update(self, plan: UpdatePlan) -> None:
         self.tried.append(dict(plan.fields)["AdminComment"])
-        if len(self.tried) == self.number:
+        if len(self.tried) in self.numbers:
             self.of_others = self.just_before
             self.set(self.of_others)
             raise JobChanged("Stale file handle for job 7")
@@ -255,6 +255,14 @@ def test_what_others_set_before_the_update_stays(
     assert comment.endswith(" rlalloc-decision:d1 rlalloc-read:5.25")
 
 
+def test_what_others_set_of_an_array_before_the_update_stays(store: Store) -> None:
+    """As long as no task stands alone, slurmctld has one record of it, and carries out nothing of the update."""
+    array = msgspec.structs.replace(submitted(), is_array=True, array_job_id=7)
+    slurm = RefusingSlurm(array, {"MinMemoryNode": "3000"}, 1)
+    assert apply(slurm, store).state == "left"
+    assert (len(slurm.tried), slurm.job.fields.mem_mib_per_node) == (1, 3000)
+
+
 def test_nothing_is_taken_back_of_a_job_that_others_change_meanwhile(store: Store) -> None:
     """The next cycle sees whether it still waits by our doing."""
     slurm = RefusingSlurm(submitted(), {"NumCPUs": "40"}, 2)
@@ -276,3 +284,12 @@ def test_what_others_set_before_the_restoration_stays(store: Store) -> None:
     read_s = [float(comment.rpartition("rlalloc-read:")[2]) for comment in slurm.tried[1:]]
     assert len(read_s) == 2
     assert 0 < read_s[0] <= read_s[1] <= uptime_s()
+
+
+def test_what_others_set_stays_however_often_they_change_the_job_before_the_restoration(store: Store) -> None:
+    """The last of three attempts sends the whole request only if Slurm itself refused what was kept of theirs."""
+    slurm = RefusingSlurm(submitted(), {"MinMemoryNode": "3000"}, 2, 3)
+    slurm.of_others = {"MinCPUsNode": "1"}
+    application = apply(slurm, store)
+    assert (application.state, len(slurm.tried)) == ("restored", 4)
+    assert (slurm.job.fields.mem_mib_per_node, slurm.job.fields.min_cpus_per_node) == (3000, 1)

@@ -139,7 +139,7 @@ def test_a_nice_of_others_stands_and_keeps_no_other_update_out(
 
 
 def test_each_task_of_an_array_is_looked_at(interpreter: str, tmp_path: Path) -> None:
-    """slurmctld shows one update to all records of an array, the AdminComment as the first one left it."""
+    """To all records of an array, slurmctld shows one update, the AdminComment as the first one left it."""
     of_task = Update({"num_tasks": 2}, OWNER, 10.55, job_id=8)
     others = [Update({"num_tasks": 1, "admin_comment": NOTED}, ROOT, 10.6, job_id) for job_id in (8, 9)]
     updates = [of_task, decided(10.50, 10.6), *others, decided(10.58, 10.7, job_id=9)]

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -32,7 +33,8 @@ _UNREACHABLE = (
 )
 _OF_SLURMDBD = ("Problem talking to the database", "PersistInit")
 _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
-_JOB_CHANGED = "Stale file handle"  # ESTALE: only rlalloc.lua refuses an update with it
+_JOB_CHANGED: Final = re.compile(r"Stale file handle for job \d|(?:^| )\d[\d_,\[\]-]*: Stale file handle")
+"""ESTALE of slurmctld: only rlalloc.lua refuses an update with it. Not that of a file on this machine."""
 
 
 _FORMATS: Final = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096"}
@@ -236,7 +238,7 @@ def _refusal(words: Sequence[str], said: str) -> UpdateRefused:
     refusal = UpdateRefused
     if _UNKNOWN_JOB in said:
         refusal = UnknownJob
-    elif _JOB_CHANGED in said:
+    elif _JOB_CHANGED.search(said):
         refusal = JobChanged
     return refusal(f"{' '.join(words)}: {said}", said)
 

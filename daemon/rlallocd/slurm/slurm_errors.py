@@ -45,7 +45,7 @@ class UnknownJob(UpdateRefused):
 
 
 class JobChanged(UpdateRefused):
-    """rlalloc.lua refused the update: nothing of it was carried out (for an array: for one of its tasks)."""
+    """rlalloc.lua refused the update: nothing of it was carried out (for a split array: for one of its tasks)."""
 
 
 class UnexpectedAnswer(SlurmError):

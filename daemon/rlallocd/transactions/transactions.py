@@ -250,7 +250,7 @@ class Applier:
                     if not answer.answered:
                         self._unanswered[application.id] = math.inf
                         continue
-                    if answer.changed and not job.array_job_id:  # other tasks of an array may have got it
+                    if answer.changed and not job.is_split:  # other tasks of a split array may have got it
                         # Before the release: later, their change could look like ours.
                         self._journal.mark([application], "left", _CHANGED_SINCE)
                         changed_since.append((application, job))
@@ -351,13 +351,20 @@ class Applier:
         The last attempt sends the whole request, whatever others changed: what they set may be what Slurm refuses.
         With ``is_as_decided``, the jobs have their decided size: a job that others change meanwhile keeps it.
         """
+        refused: set[int] = set()  # because others changed the job, whose values were not tried yet
         for attempt in range(1, RESTORATIONS + 1):
             if not wrong:
                 return
             restoring = [self._note_restoring(application, why) for application, why in wrong]
-            whole = attempt == RESTORATIONS
+            last = attempt == RESTORATIONS
             with self._updates.together():
-                sent = {each.id: self._send_restoration(each, jobs[each.job_id], whole=whole) for each in restoring}
+                sent = {
+                    each.id: self._send_restoration(
+                        each, jobs[each.job_id], whole=last and each.job_id not in refused
+                    )
+                    for each in restoring
+                }
+            refused = {each.job_id for each in restoring if sent[each.id] == "changed"}
             changed = [each for each in restoring if is_as_decided and attempt == 1 and sent[each.id] == "changed"]
             self._journal.mark(changed, "begun", f"nothing is taken back: {_CHANGED_SINCE}")
             answered = [each for each in restoring if sent[each.id] != "unanswered" and each not in changed]
