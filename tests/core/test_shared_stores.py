@@ -113,11 +113,15 @@ def test_a_file_is_shared_only_where_its_locks_hold_on_all_machines(
 
 
 def test_a_shared_file_has_a_rollback_journal_and_loses_nothing(tmp_path: Path) -> None:
-    """Also one that was in WAL mode before; two programs write and read it at once."""
+    """Also one that was in WAL mode before; two programs write and read it at once, once it is changed.
+
+    Of two that change its mode at the same moment, one may find it locked, and has to try again.
+    """
     path = tmp_path / "store.sqlite"
     Store(f"sqlite:///{path}").close()
     assert journal_mode(path) == "wal"
     url = f"sqlite:///{path}?shared=yes"
+    Store(url).close()
     program = (
         "import sys\nfrom rlalloc.store import PolicyRow, Store\nstore = Store(sys.argv[1])\n"
         "for n in range(50):\n"
