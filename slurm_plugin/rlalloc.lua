@@ -329,7 +329,8 @@ do
       return true
    end
 
-   --- Whether rlallocd may begin a job. It may not, once, if others have set the begin time: then it reads the job again.
+   --- Whether rlallocd may begin a job. It may not, once, if others have set the begin time: then it reads the job
+   -- again.
    local function admits_release(job_id)
       local known = recent[job_id] or earlier[job_id]
       if known == nil then

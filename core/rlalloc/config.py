@@ -6,6 +6,7 @@ what is allowed.
 
 import functools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -334,6 +335,7 @@ def parse_config(text: str, source: str) -> Config:
     for key, address in (("agent.endpoint", config.agent.endpoint), ("metrics.listen", config.metrics.listen)):
         _check_port(key, address, source)
     _check_objective(config.objective, source)
+    _check_gpu_speed(config.gpu_speed, source)
     _check_rules(config, source)
     _check_words(config, source)
     return config
@@ -381,10 +383,13 @@ def _check_objective(objective: ObjectiveSection, source: str) -> None:
             )
 
 
-def _check_rules(config: Config, source: str) -> None:
-    for gpu_type in config.gpu_speed:
+def _check_gpu_speed(gpu_speed: Mapping[str, float], source: str) -> None:
+    for gpu_type in gpu_speed:
         if is_slice(gpu_type):
             raise ConfigError(f"{source}: gpu_speed: found {gpu_type!r}; write types of whole GPUs")
+
+
+def _check_rules(config: Config, source: str) -> None:
     names, speeds = [rule.name for rule in config.rules], config.type_speeds
     for number, rule in enumerate(config.rules):
         if re.fullmatch(r"[A-Za-z0-9_-]{1,32}", rule.name) is None:

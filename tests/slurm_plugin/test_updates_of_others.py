@@ -25,16 +25,6 @@ UNSET = {
 STALE, BUSY = "116", "11"
 
 
-@pytest.fixture(params=["lua5.1", "lua5.4"])
-def interpreter(request: pytest.FixtureRequest) -> str:
-    """Slurm is linked to 5.1 on Debian 12, to 5.4 elsewhere."""
-    name: str = request.param
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
-
-
 class Update(NamedTuple):
     """What comes to slurmctld, from whom, and when (seconds of uptime)."""
 
