@@ -91,37 +91,47 @@ class Stock:
 
     def take(self, pool: Pool, size: Allocation) -> IntArray:
         """Place a job of ``pool`` on the fullest of its nodes; return their places, none if they have no room."""
-        return pool.places[self._place(pool, size, 1)[0]]
+        if not self.has_room(pool, size):
+            return pool.places[:0]
+        nodes = nodes_for(self.left(pool), size)
+        self._take(pool, size, nodes, np.ones(len(nodes), dtype=np.int64))
+        return pool.places[nodes]
 
     def take_tasks(self, pool: Pool, size: Allocation, tasks: int) -> None:
         """Place up to ``tasks`` tasks of an array, as many as have room, each as a job."""
         while tasks > 0 and self.has_room(pool, size):
-            tasks -= self._place(pool, size, tasks)[1]
+            left = self.left(pool)
+            if size.nodes == 1:  # one after the other fills the fullest node, then the next one
+                nodes = nodes_for(left, size, most=tasks)
+                on_each = _tasks_on(left[nodes], size, tasks)
+                on_each = np.diff(np.minimum(on_each.cumsum(), tasks), prepend=0)
+                placed = int(on_each.sum())
+            else:
+                nodes = nodes_for(left, size)
+                placed = int(_tasks_on(left[nodes], size, tasks).min())
+                on_each = np.full(len(nodes), placed)
+            self._take(pool, size, nodes, on_each)
+            tasks -= placed
 
-    def _place(self, pool: Pool, size: Allocation, most: int) -> tuple[IntArray, int]:
-        """Place up to ``most`` equal jobs on the same nodes; return the pool's rows of these, and how many jobs."""
-        if not self.has_room(pool, size):
-            return np.arange(0), 0
+    def _take(self, pool: Pool, size: Allocation, nodes: IntArray, jobs: IntArray) -> None:
+        """Take on each of the pool's rows ``nodes`` what this number of ``jobs`` of a size needs there."""
         left = self.left(pool).copy()  # callers of left() keep their array as it was
-        nodes = nodes_for(left, size)
-        jobs = int(_tasks_on(left[nodes], size, most).min()) if most > 1 else 1
         places = pool.places[nodes]
         column = DEVICES if pool.column is None else pool.column[nodes]
         threads = 1.0 if pool.threads is None else pool.threads[nodes]
         self._free[places, column] -= jobs * size.gpus_per_node
         self._free[places, CPUS] -= jobs * size.cpus_per_node * threads
         self._free[places, MEM_MIB] -= jobs * size.mem_mib_per_node
-        left[nodes] -= np.multiply(_of_node(size), jobs)
+        left[nodes] -= np.outer(jobs, _of_node(size))
         self._left = {id(pool): (pool, left)}
-        return nodes, jobs
 
 
-def nodes_for(free: FloatArray, size: Allocation) -> IntArray:
-    """The rows of the fullest nodes that hold a job of this size; none where there are too few."""
+def nodes_for(free: FloatArray, size: Allocation, most: int = 0) -> IntArray:
+    """The rows of the fullest nodes that hold a job of this size, up to ``most``; none where there are too few."""
     fitting = np.flatnonzero(holding(free, size))
     if len(fitting) < size.nodes:
         return fitting[:0]
-    return fitting[np.argsort(free[fitting, DEVICES], kind="stable")][: size.nodes]
+    return fitting[np.argsort(free[fitting, DEVICES], kind="stable")][: max(size.nodes, most)]
 
 
 def holding(free: FloatArray, size: Allocation) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from rlallocd.submissions.candidates import Candidate, find_candidates, find_def
 from rlallocd.submissions.intercept import write_intercept
 from rlallocd.submissions.job_tag import Tag
 from rlallocd.submissions.request_sizes import size_of
-from rlallocd.transactions import job_updates, transactions
+from rlallocd.transactions import job_updates, settlement
 from rlallocd.transactions.transactions import Applier
 from slurm_testbed import Site
 
@@ -269,7 +269,7 @@ def test_a_restoration_that_fails_three_times_stays_open_for_the_next_cycle(
     with monkeypatch.context() as failing:
         failing.setattr(engine.slurm, "update", fail)
         engine.applier.apply([decided])
-    assert len(sent) == 1 + transactions.RESTORATIONS
+    assert len(sent) == 1 + settlement.RESTORATIONS
     (application,) = engine.store.open_applications()
     assert application.state == "restoring"
     assert engine.installation.job(job_id)["Reason"] in ("BeginTime", "None")

@@ -14,6 +14,7 @@ from rlallocd.cluster.node_access import NO_FACTS, SiteFacts
 from rlallocd.cluster.node_pools import NodePools
 from rlallocd.decisions.first_sizes import FirstSizes
 from rlallocd.slurm import JobRecord, LicenseRecord, SchedulingRules
+from rlallocd.slurm.json_reader import whole_list
 from rlallocd.submissions.candidates import Candidate
 from rlallocd.submissions.job_tag import read_tag
 
@@ -158,9 +159,16 @@ def test_an_array_grows_if_all_tasks_that_may_run_at_once_can_start(
 ) -> None:
     """``waiting_tasks`` counts at most as many as may run at once: the last one has ``--array=0-99%1``."""
     views = cluster(*free)
-    array = new(1, is_array=True, waiting_tasks=tasks)
+    array = new(1, is_array=True, waiting_tasks=tasks, array_tasks="0-99")
     got = share(FirstSizes(views, late=True), array, views, EIGHT, GROWS, VIEW_OF_FOUR)
     assert got.gpu == (GROWS.gpu if grows else pytest.approx(2 / 3))
+
+
+def test_an_array_does_not_grow_if_slurm_has_cut_the_list_of_its_tasks() -> None:
+    views = cluster(8, 8)
+    array = new(1, is_array=True, waiting_tasks=2, array_tasks=whole_list("0,2,..."))
+    got = share(FirstSizes(views, late=True), array, views, EIGHT, GROWS, VIEW_OF_FOUR)
+    assert got.gpu == pytest.approx(2 / 3)
 
 
 def test_an_array_behind_others_keeps_its_gpus_and_gets_the_answered_cpus_and_memory() -> None:

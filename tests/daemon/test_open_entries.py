@@ -13,7 +13,7 @@ from rlalloc.job import Allocation
 from rlalloc.store import Application, ApplicationState, Store
 from rlallocd.decisions.decisions import Snapshot
 from rlallocd.slurm import CommandDied, JobRecord, RequestFields, SlurmUnavailable, UpdatePlan
-from rlallocd.transactions import transactions
+from rlallocd.transactions import settlement
 from rlallocd.transactions.journal_entries import restorations_for
 from rlallocd.transactions.transactions import Applier
 from rlallocd.transactions.waits_of_ours import WaitsOfOurs
@@ -129,7 +129,7 @@ def test_one_odd_entry_does_not_stop_the_others(store: Store, monkeypatch: pytes
         return restorations_for(application, job)
 
     with monkeypatch.context() as patched:
-        patched.setattr(transactions, "restorations_for", odd)
+        patched.setattr(settlement, "restorations_for", odd)
         applier_of(slurm, store).finish(store.open_applications())
     assert [each.job_id for each in store.open_applications()] == [7]
     applier_of(slurm, store).finish(store.open_applications())

@@ -51,7 +51,8 @@ class FirstSizes:
         self._place_those_ahead_of(record, access)
         pool = self._views.pool(access)
         is_tried = not waits_for_others and self._views.backfill.reaches(record)
-        stands = is_tried and self._stock.has_room(pool, allocation, record.waiting_tasks)
+        is_counted = record.waiting_tasks == 1 or bool(record.array_tasks)  # else Slurm has cut the list of its tasks
+        stands = is_tried and is_counted and self._stock.has_room(pool, allocation, record.waiting_tasks)
         stands = stands or (record.is_array and not _asks_for_more(job.request, allocation))
         allocate = partial(_allocate, job, access.pool.shape)
         shares = answer if stands else while_it_waits(answer, job.request, job.bounds, allocate)

@@ -13,57 +13,40 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
-from rlalloc.errors import StoreError
 from rlalloc.llm.parallel_layouts import ParallelPlan
-from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, JobHistory, Store
+from rlalloc.store import OPEN_STATES, Application, Decision, JobHistory, Store
 from rlallocd.decisions.decisions import LEAST_GRACE_LEFT_S
 from rlallocd.knowledge.job_plans import looks_for_a_plan
-from rlallocd.slurm import JobRecord, Slurm, SlurmError, SlurmUnavailable, UpdatePlan
+from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan
 from rlallocd.submissions.candidates import Candidate
 from rlallocd.submissions.job_tag import fits_slurmdbd, read_tag, with_plan_note
-from rlallocd.transactions.changes_of_others import (
-    kept_changes,
-    taking_back_kept,
-    verify_kept,
-    verify_kept_as_started,
-)
+from rlallocd.transactions.changes_of_others import taking_back_kept
 from rlallocd.transactions.job_updates import JobUpdates, in_batches
 from rlallocd.transactions.journal import Journal
 from rlallocd.transactions.journal_entries import (
     changes_job,
     entry_of,
     is_deferred,
-    is_new_size,
     parallel_plan_of,
-    record_before,
     restorations_for,
     taking_back,
     update_for,
     updates_of,
     verify,
-    verify_as_started,
 )
+from rlallocd.transactions.settlement import CHANGED_SINCE, Settlement, unless_odd
 from rlallocd.transactions.update_plans import as_read, without_same_nodes
-from rlallocd.transactions.verification import Verification, changed_meanwhile, moves
+from rlallocd.transactions.verification import changed_meanwhile
 
 _log = logging.getLogger(__name__)
-
-RESTORATIONS: Final = 3
-"""How often a restoration is sent and verified in one cycle. The next cycle goes on with what is open then."""
 
 SECOND_READING_S: Final = 1.0
 """The least seconds between the two readings of a job whose update slurmctld did not answer."""
 
-_BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
-"""States of a job that may become pending again, or end: the next cycle looks again."""
-
-_CHANGED_SINCE: Final = "rlalloc.lua refused the update: someone else changed the job after it was read"
-
-_Found = TypeVar("_Found")
 TakingBack = Callable[[JobRecord, Sequence[Application], str], Application | None]
 """What makes the entry that takes back all updates of a job, or None where its size is no longer ours."""
 TakenBack = Literal["not ours", "restored", "not yet"]
@@ -89,6 +72,7 @@ class Applier:
         """
         self._updates = JobUpdates(slurm, progress)
         self._journal = Journal(store, counters)
+        self._settlement = Settlement(self._updates, self._journal)
         self._stopping = stopping
         self._unanswered: dict[int, float] = {}
         """Applications whose updates slurmctld may still carry out, by when they were first read as submitted."""
@@ -141,7 +125,7 @@ class Applier:
             jobs = self._updates.read_back([application.job_id for application in batch])
             settled = [application for application in batch if not self._may_still_change(application, jobs)]
             try:
-                self._restore(self._settle(settled, jobs), jobs)
+                self._settlement.restore(self._settlement.settle(settled, jobs), jobs)
             except SlurmUnavailable as err:
                 _log.warning("%d updates stay unfinished until the next cycle: %s", len(batch), err)
 
@@ -192,12 +176,12 @@ class Applier:
                 and job.pending
                 and not job.unread
                 and (updates := updates_of(job, history))
-                and (entry := _unless_odd(job_id, partial(still_ours, job, updates, why))) is not None
-                and _unless_odd(job_id, partial(restorations_for, entry, job)) != ()  # else nothing could be sent
+                and (entry := unless_odd(job_id, partial(still_ours, job, updates, why))) is not None
+                and unless_odd(job_id, partial(restorations_for, entry, job)) != ()  # else nothing could be sent
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations
-            self._restore([(each, each.detail) for each in restorations], found, is_as_decided=True)
+            self._settlement.restore([(each, each.detail) for each in restorations], found, is_as_decided=True)
         return tuple(entered)
 
     def release(self, job: JobRecord) -> bool:
@@ -234,7 +218,7 @@ class Applier:
                         self._leave([(application, candidate)], latest, obstacle)
                         continue
                     parallel = plans.get(application.decision_id)
-                    plan = _unless_odd(job.job_id, partial(update_for, application, candidate.job, parallel))
+                    plan = unless_odd(job.job_id, partial(update_for, application, candidate.job, parallel))
                     if plan is None:
                         self._leave([(application, candidate)], latest, "rlalloc failed to write its update")
                         continue
@@ -252,7 +236,7 @@ class Applier:
                         continue
                     if answer.changed and not job.is_split:  # other tasks of a split array may have got it
                         # Before the release: later, their change could look like ours.
-                        self._journal.mark([application], "left", _CHANGED_SINCE)
+                        self._journal.mark([application], "left", CHANGED_SINCE)
                         changed_since.append((application, job))
                         continue
                     refusals[application.job_id] = answer.refusal
@@ -260,8 +244,10 @@ class Applier:
         touched = [*open_still, *(application for application, _ in changed_since)]
         jobs = self._updates.read_back([*(application.job_id for application in touched), *following])
         self._let_go([(application, jobs.get(job.job_id, job)) for application, job in changed_since])
-        if wrong := self._settle(open_still, jobs, refusals):  # their users may have changed them since that reading
-            self._restore(wrong, {**jobs, **self._updates.read_back([each.job_id for each, _ in wrong])})
+        if wrong := self._settlement.settle(
+            open_still, jobs, refusals
+        ):  # their users may have changed them since that reading
+            self._settlement.restore(wrong, {**jobs, **self._updates.read_back([each.job_id for each, _ in wrong])})
         return jobs
 
     def _note_sent_by_others(self, applications: Sequence[Application]) -> None:
@@ -274,123 +260,11 @@ class Applier:
         job = jobs.get(application.job_id)
         if first_s is None or job is None or job.unread or not job.pending:
             return False
-        finding = _unless_odd(application.job_id, partial(verify, job, application))
+        finding = unless_odd(application.job_id, partial(verify, job, application))
         if finding is None or finding.verdict != "as submitted" or time.monotonic() - first_s > SECOND_READING_S:
             return False
         self._unanswered[application.id] = min(first_s, time.monotonic())
         return True
-
-    def _settle(
-        self,
-        applications: Sequence[Application],
-        jobs: Mapping[int, JobRecord],
-        refusals: Mapping[int, str] | None = None,
-    ) -> list[tuple[Application, str]]:
-        """Finish what this reading settles; return what to restore, and why. Raises SlurmError."""
-        ended: list[tuple[Application, ApplicationState, str]] = []
-        wrong: list[tuple[Application, str]] = []
-        looked_at = self._look_at_pending(applications, jobs)
-        found = [(application, finding) for application, finding, _ in looked_at]
-        kept = {application.id: text for application, _, text in looked_at if text}
-        never = self._updates.never_runs(
-            [
-                jobs[each.job_id]
-                for each, finding in found
-                if is_new_size(each, finding) or (each.id in kept and finding.verdict != "as submitted")
-            ]
-        )
-        obstacles = {job_id: f"slurmctld says of the new size: {said}" for job_id, said in never.items()}
-        obstacles |= {
-            each.job_id: moved for each, finding in found if (moved := _moved(each, finding, jobs[each.job_id]))
-        }
-        for application, finding in found:
-            taken_back = application.state == "restoring"
-            if finding.verdict == "as submitted":
-                refusal = (refusals or {}).get(application.job_id, "")
-                restored = _restored(application, kept.get(application.id, ""))
-                ended.append(restored if taken_back else _left(application, refusal))
-            elif application.job_id in obstacles:
-                wrong.append((application, obstacles[application.job_id]))
-            elif application.id in kept:
-                ended.append(_restored(application, kept[application.id]))
-            elif finding.verdict == "as decided" and not taken_back:
-                what_then = "let go" if application.begins else "left in its place in the queue"
-                ended.append((application, "begun", f"verified as decided and {what_then}"))
-            else:
-                wrong.append((application, finding.text or application.detail))
-        self._journal.mark([each for each, state, _ in ended if state == "begun"], "applied", "read back as decided")
-        if self._updates.begin(
-            [(each.job_id, each.begin_s) for each, _, _ in ended if is_deferred(jobs[each.job_id], each)]
-        ):
-            for (state, detail), group in itertools.groupby(ended, key=lambda end: end[1:]):
-                self._journal.mark([application for application, _, _ in group], state, detail)
-        return wrong
-
-    def _look_at_pending(
-        self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]
-    ) -> list[tuple[Application, Verification, str]]:
-        """What is found of each pending job, and what of it is kept, in words; of the others, the end is noted."""
-        looked_at = []
-        for application in applications:
-            job = jobs.get(application.job_id)
-            if job is None or job.unread or not job.pending:
-                _unless_odd(application.job_id, partial(self._note_unverified, application, job))
-            elif (of_it := _unless_odd(application.job_id, partial(_look_at, application, job))) is not None:
-                looked_at.append((application, *of_it))
-        return looked_at
-
-    def _restore(
-        self,
-        wrong: Sequence[tuple[Application, str]],
-        jobs: Mapping[int, JobRecord],
-        *,
-        is_as_decided: bool = False,
-    ) -> None:
-        """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError.
-
-        The last attempt sends the whole request, whatever others changed: what they set may be what Slurm refuses.
-        With ``is_as_decided``, the jobs have their decided size: a job that others change meanwhile keeps it.
-        """
-        refused: set[int] = set()  # because others changed the job, whose values were not tried yet
-        for attempt in range(1, RESTORATIONS + 1):
-            if not wrong:
-                return
-            restoring = [self._note_restoring(application, why) for application, why in wrong]
-            last = attempt == RESTORATIONS
-            with self._updates.together():
-                sent = {
-                    each.id: self._send_restoration(
-                        each, jobs[each.job_id], whole=last and each.job_id not in refused
-                    )
-                    for each in restoring
-                }
-            refused = {each.job_id for each in restoring if sent[each.id] == "changed"}
-            changed = [each for each in restoring if is_as_decided and attempt == 1 and sent[each.id] == "changed"]
-            self._journal.mark(changed, "begun", f"nothing is taken back: {_CHANGED_SINCE}")
-            answered = [each for each in restoring if sent[each.id] != "unanswered" and each not in changed]
-            jobs = self._updates.read_back([application.job_id for application in answered])
-            wrong = self._settle(answered, jobs)
-        for application, why in wrong:
-            _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
-
-    def _send_restoration(
-        self, application: Application, job: JobRecord, *, whole: bool
-    ) -> Literal["answered", "unanswered", "changed"]:
-        """Send the request again: the ``whole`` of it, or without what is kept of others' changes.
-
-        Returns whether scontrol answered every update, or that all were refused because others had changed the job
-        after it was read. If rlalloc fails to write one, the entry stays open.
-        """
-        plans = _unless_odd(application.job_id, partial(_restorations, application, job, whole=whole))
-        changed = True
-        for plan in plans or ():
-            answer = self._updates.update(as_read(plan, self._updates.read_s))
-            if not answer.answered:
-                return "unanswered"
-            changed &= answer.changed
-        if plans is None:
-            return "unanswered"
-        return "changed" if changed and plans else "answered"
 
     def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
         """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""
@@ -407,13 +281,6 @@ class Applier:
                 _log.warning("jobs that keep their size get no plan in this cycle: %s", err)
                 return
 
-    def _note_restoring(self, application: Application, why: str) -> Application:
-        if application.state == "restoring":
-            return application
-        _log.warning("job %d: restoring the request: %s", application.job_id, why, extra=_fields(application))
-        self._journal.mark([application], "restoring", why)
-        return msgspec.structs.replace(application, state="restoring", detail=why)
-
     def _leave(
         self, batch: Sequence[tuple[Application, Candidate]], latest: Mapping[int, JobRecord], why: str
     ) -> None:
@@ -427,58 +294,6 @@ class Applier:
         """Begin those that are still deferred for us, in one call. If that fails, the next cycle begins them."""
         self._updates.begin([(each.job_id, each.begin_s) for each, job in left if is_deferred(job, each)])
 
-    def _note_unverified(self, application: Application, job: JobRecord | None) -> None:
-        """Note the end of a job that is no longer pending and so cannot be changed any more.
-
-        The next cycle looks again at one that is between two states, or of which the request was not shown.
-        """
-        if job is None:
-            self._journal.mark(
-                [application], "lost", "slurmctld had forgotten it before it could be read back (see sacct)"
-            )
-        elif job.unread or job.state in _BETWEEN:
-            what = "not shown in full" if job.unread else job.state
-            _log.info("job %d is %s: the next cycle looks again", job.job_id, what, extra=_fields(application))
-        elif not job.has_run:
-            self._journal.mark([application], "gone", f"{job.state} before it started")
-        else:
-            taken_back = application.state == "restoring"
-            started = (verify_kept_as_started if taken_back else verify_as_started)(job, application)
-            if started.verdict == "as decided":
-                self._journal.mark([application], "begun", "it started with the decided size")
-            elif started.verdict == "as submitted" and taken_back:
-                _, state, why = _restored(application)
-                self._journal.mark([application], state, why)
-            elif started.verdict == "as submitted":
-                self._journal.mark([application], "left", "it started as submitted")
-            else:
-                self._journal.mark([application], "lost", f"it started with neither size: {started.text}")
-
-
-def _unless_odd(job_id: int, look: Callable[[], _Found]) -> _Found | None:
-    """What ``look`` finds; None if it fails by a fault of ours: one odd job must not keep the others from going on.
-
-    Raises SlurmError, StoreError.
-    """
-    try:
-        return look()
-    except (SlurmError, StoreError):
-        raise
-    except Exception as err:  # noqa: BLE001 (as above)
-        _log.exception("job %d: rlalloc failed, its update stays as it is: %r", job_id, err, extra={"job_id": job_id})
-        return None
-
-
-def _look_at(application: Application, job: JobRecord) -> tuple[Verification, str]:
-    finding = verify(job, application)
-    return finding, _kept(application, finding, job)
-
-
-def _restorations(application: Application, job: JobRecord, *, whole: bool) -> list[UpdatePlan]:
-    kept = None if whole else kept_changes(application, job)
-    plans = restorations_for(application, job)
-    return [plan if kept is None else kept.left_out_of(plan) for plan in plans]
-
 
 def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
     """Why a job must not be changed now, or an empty string."""
@@ -488,35 +303,3 @@ def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
         return "scontrol did not show what it asks for"
     changed = changed_meanwhile(candidate.job, latest)
     return f"someone else changed it after the decision: {changed}" if changed else ""
-
-
-def _moved(application: Application, finding: Verification, job: JobRecord) -> str:
-    """How others moved a job to other limits around its update: Slurm did not check its new size against them."""
-    before = record_before(application)
-    if before is None or not is_new_size(application, finding):
-        return ""
-    moved = moves(before, job)
-    return f"someone else changed it since it was read: {'; '.join(moved)}" if moved else ""
-
-
-def _left(application: Application, refusal: str) -> tuple[Application, ApplicationState, str]:
-    why = f"refused: {refusal}" if refusal else "slurmctld never carried it out"
-    return application, "left", f"the update changed nothing, the job runs as submitted; {why}"
-
-
-def _kept(application: Application, finding: Verification, job: JobRecord) -> str:
-    """What others changed of a job that is otherwise as submitted again; empty if anything else differs."""
-    if application.state != "restoring" or finding.verdict == "as decided":
-        return ""
-    kept = kept_changes(application, job)
-    as_submitted = kept is not None and verify_kept(job, application, kept).verdict == "as submitted"
-    return kept.text if kept is not None and as_submitted else ""
-
-
-def _restored(application: Application, kept: str = "") -> tuple[Application, ApplicationState, str]:
-    but = f", except what someone else set ({kept})" if kept else ""
-    return application, "restored", f"request restored{but}: {application.detail}"
-
-
-def _fields(application: Application) -> dict[str, object]:
-    return {"job_id": application.job_id, "decision_id": application.decision_id}
