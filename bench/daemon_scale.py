@@ -1,6 +1,6 @@
 """What a cycle of rlallocd costs by the size of the site: 1,000 to 10,000 waiting jobs, up to 2,000 nodes.
 
-    python bench/daemon_scale.py [--steady 10] [--mixed] [--resized]
+    python bench/daemon_scale.py [--steady 10] [--mixed] [--resized] [--ending 3]
 
 A controller runs against a replayed slurmctld, which prints a generated queue as squeue does: reading, knowledge,
 decisions, the store and verification are real. The time of Slurm's own programs, of slurmctld and of printing is left
@@ -33,6 +33,7 @@ from rlalloc.messages import Decided, PolicyAnswer
 from rlalloc.observation import EncodedQuestion
 from rlalloc.store import Store
 from rlallocd.controller import Controller
+from rlallocd.cycle_schedule import CycleReport, CycleSchedule
 from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.process.garbage_collection import collect_rarely
 from rlallocd.slurm import (
@@ -58,6 +59,8 @@ BURST: Final = 1_000
 TYPES: Final = ("a100", "v100", "h100")
 POLL_S: Final = 5.0
 """``daemon.poll_s``: while nothing is submitted, a cycle starts this often."""
+ENDING_S: Final = 120.0
+"""So long jobs end and start."""
 OLDEST: Final = generations()[0]
 _EMPTY: Final = "N/A"
 _SET_BY_UPDATE: Final = {
@@ -90,6 +93,16 @@ class ReplayedCommands(Commands):
         for job_id in range(len(self.jobs) + 1, number + 1):
             gpus = (2 if self.resized else 1, 2, 4, 8)[job_id % 4]
             self.jobs[job_id] = columns_of(job_id, now_s, gpus, runs=job_id <= self.running, mixed=self.mixed)
+
+    def start(self, job_id: int) -> None:
+        """Let a waiting job start, with what it asks for."""
+        row = self.jobs[job_id]
+        row |= {
+            "State": "RUNNING",
+            "Reason": "None",
+            "StartTime": str(int(time.time())),
+            "NodeList": f"n{job_id % 2000}",
+        }
 
     def run(self, *words: str) -> str:
         """Answer squeue, in the columns that are asked for, or ``scontrol show job`` of the whole queue."""
@@ -220,8 +233,19 @@ def main() -> None:
     parser.add_argument("--steady", type=int, default=10, help="cycles of each kind to take the median of")
     parser.add_argument("--mixed", action="store_true", help="nodes of several types, in partitions that overlap")
     parser.add_argument("--resized", action="store_true", help="all jobs wait in smaller sizes than they asked for")
+    parser.add_argument(
+        "--ending", type=int, help=f"only the largest site: so many jobs end and start every {POLL_S:g} s"
+    )
     given = parser.parse_args()
-    steady = given.steady
+    if given.ending:
+        with ProcessPoolExecutor(1) as pool:
+            kinds = {"mixed": given.mixed, "resized": given.resized}
+            share, cycles, cycle_s = pool.submit(measure_ending, *SIZES[-1], given.ending, **kinds).result()
+        print(
+            f"{given.ending} jobs end and start every {POLL_S:g} s: {share:.1%} of a core in {ENDING_S:g} s, ", end=""
+        )
+        print(f"{cycles} cycles of {cycle_s:.2f} s (median)")
+        return
     print(f"{'waiting':>8} {'running':>8} {'nodes':>6} {'cycle':>8} {'of a core':>10} ", end="")
     print(f"{'all rows new':>13} {'late pass':>10} {f'{BURST:,} new jobs':>15} {'memory':>8}")
     rows = []
@@ -229,7 +253,7 @@ def main() -> None:
         with ProcessPoolExecutor(1) as pool:
             rows.append(
                 pool.submit(
-                    measure, waiting, running, nodes, steady, mixed=given.mixed, resized=given.resized
+                    measure, waiting, running, nodes, given.steady, mixed=given.mixed, resized=given.resized
                 ).result()
             )
         cycle_s, changed_s, pass_s, burst_s, memory_mib = rows[-1]
@@ -240,17 +264,16 @@ def main() -> None:
     print(text.format(*ratios))
 
 
-def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool, resized: bool) -> tuple[float, ...]:
-    """Processor time [s] of a steady cycle, of others, and memory [MiB].
+class DecidedSite:
+    """A controller that has decided all waiting jobs of a site. The last ``BURST`` of them took ``burst_s``."""
 
-    The others: after all priorities have changed, after a job has ended, and with a burst of new jobs.
-    """
-    collect_rarely()
-    random = np.random.default_rng(0)
-    commands = ReplayedCommands(running, mixed=mixed, resized=resized)
-    site = [_node(number, random, mixed=mixed, full=resized) for number in range(nodes)]
-    with tempfile.TemporaryDirectory() as folder:
-        config = parse_config(
+    def __init__(self, folder: str, waiting: int, running: int, nodes: int, *, mixed: bool, resized: bool) -> None:
+        """The configuration and the store are in ``folder``. Raises SystemExit if the jobs were decided otherwise."""
+        collect_rarely()
+        random = np.random.default_rng(0)
+        self.commands = ReplayedCommands(running, mixed=mixed, resized=resized)
+        site = [_node(number, random, mixed=mixed, full=resized) for number in range(nodes)]
+        self.config = parse_config(
             json.dumps(
                 {
                     "mode": "enforce",
@@ -264,41 +287,76 @@ def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool,
             ),
             "bench",
         )
-        store = Store(config.store.url)
-        slurm = ReplayedSlurm(commands, site)
+        self.store = Store(self.config.store.url)
+        slurm = ReplayedSlurm(self.commands, site)
         agent = SmallestAgent() if resized else BaselineAgent()
-        controller = Controller(config, cast(Slurm, slurm), store, cast(AgentClient, agent))
-        while len(commands.jobs) < running + waiting - BURST:
-            commands.submit(min(len(commands.jobs) + 2_000, running + waiting - BURST), int(time.time()))
-            controller.cycle()
-        commands.submit(running + waiting, int(time.time()))
-
-        def cycle_s_of_ours() -> float:
-            began_s, printing_s = time.process_time(), commands.printing_s
-            controller.cycle()
-            return time.process_time() - began_s - (commands.printing_s - printing_s)
-
-        burst_s = cycle_s_of_ours()
-        decided = controller.counters["decided_enforce"]
-        updated = controller.counters["applications_begun"]
+        self._controller = Controller(self.config, cast(Slurm, slurm), self.store, cast(AgentClient, agent))
+        while len(self.commands.jobs) < running + waiting - BURST:
+            self.commands.submit(min(len(self.commands.jobs) + 2_000, running + waiting - BURST), int(time.time()))
+            self.cycle()
+        self.commands.submit(running + waiting, int(time.time()))
+        self.burst_s = self.cycle().processor_s
+        decided = self._controller.counters["decided_enforce"]
+        updated = self._controller.counters["applications_begun"]
         expected = range(waiting, waiting + 1) if resized else range(waiting // 100 + 1)
         if decided != waiting or updated not in expected:
             text = f"{decided} of {waiting} jobs were decided, {updated} resized"
-            raise SystemExit(f"{text}: {dict(controller.counters)}")
-        controller.cycle()
-        cycle_s = float(np.median([cycle_s_of_ours() for _ in range(steady)]))
+            raise SystemExit(f"{text}: {dict(self._controller.counters)}")
+        self.cycle()
+
+    def cycle(self) -> CycleReport:
+        """Run one cycle; its processor time [s] is without that of printing the queue."""
+        printing_s = self.commands.printing_s
+        report = self._controller.cycle()
+        own_s = report.processor_s - (self.commands.printing_s - printing_s)
+        return msgspec.structs.replace(report, processor_s=own_s)
+
+
+def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool, resized: bool) -> tuple[float, ...]:
+    """Processor time [s] of a steady cycle, of others, and memory [MiB].
+
+    The others: after all priorities have changed, after a job has ended, and with a burst of new jobs.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        site = DecidedSite(folder, waiting, running, nodes, mixed=mixed, resized=resized)
+        cycle_s = float(np.median([site.cycle().processor_s for _ in range(steady)]))
         changed = []
         for turn in range(steady):
-            for job_id, row in commands.jobs.items():
+            for job_id, row in site.commands.jobs.items():
                 row["PriorityLong"] = str(2_000_000 - job_id + turn)
-            changed.append(cycle_s_of_ours())
+            changed.append(site.cycle().processor_s)
         passes = []
         for turn in range(steady):
-            del commands.jobs[turn + 1]
-            passes.append(cycle_s_of_ours())
-        store.close()
+            del site.commands.jobs[turn + 1]
+            passes.append(site.cycle().processor_s)
+        site.store.close()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return cycle_s, float(np.median(changed)), float(np.median(passes)), burst_s, peak_mib
+    return cycle_s, float(np.median(changed)), float(np.median(passes)), site.burst_s, peak_mib
+
+
+def measure_ending(
+    waiting: int, running: int, nodes: int, ending: int, *, mixed: bool, resized: bool
+) -> tuple[float, int, float]:
+    """Share of a core, cycles, and their median processor time [s], if jobs end and others start all the time.
+
+    The cycles come when rlallocd's own schedule says so.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        site = DecidedSite(folder, waiting, running, nodes, mixed=mixed, resized=resized)
+        began_s = time.monotonic()
+        schedule, took, ended = CycleSchedule(site.config, began_s), list[float](), 0
+        while (passed_s := time.monotonic() - began_s) < ENDING_S:
+            while ended < passed_s / POLL_S * ending:
+                ended += 1
+                del site.commands.jobs[ended]
+                site.commands.start(running + ended)
+            report = site.cycle()
+            took.append(report.processor_s)
+            schedule.cycled(report, site.config, time.monotonic())
+            time.sleep(schedule.wait_s(time.monotonic()))
+        share = sum(took) / (time.monotonic() - began_s)
+        site.store.close()
+    return share, len(took), float(np.median(took))
 
 
 def _node(number: int, random: np.random.Generator, *, mixed: bool, full: bool) -> NodeRecord:
