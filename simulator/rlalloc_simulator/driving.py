@@ -55,7 +55,7 @@ def drive(
     decided = unplaceable = updates = 0
     sizes = sizes_now(simulator)
     late = _late_decisions(simulator, jobs, policy)
-    types = None if late is None else TypeChoices(simulator, jobs, late)
+    types = None if late is None or policy is None else TypeChoices(simulator, jobs, late, policy)
     while not simulator.finished:
         asked = simulator.run()
         if simulator.freed:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlalloc.allocation import allocation_for
 from rlalloc.devices import ANY_GPU, gpu_device
-from rlalloc.heuristics import known_gain
+from rlalloc.heuristics import Heuristic, known_gain
 from rlalloc.heuristics.type_choice import Offered, TypeChoice, chosen_type
 from rlalloc.job import Allocation, ChosenType, Shares
 from rlalloc.view import ClusterView
@@ -34,8 +34,10 @@ class Typed(NamedTuple):
 class TypeChoices:
     """The types that a site lets rlalloc choose, for jobs that are decided late."""
 
-    def __init__(self, simulator: Simulator, jobs: Sequence[SubmittedJob], late: LateDecisions) -> None:
-        self._simulator, self._jobs, self.late = simulator, jobs, late
+    def __init__(
+        self, simulator: Simulator, jobs: Sequence[SubmittedJob], late: LateDecisions, policy: Heuristic
+    ) -> None:
+        self._simulator, self._jobs, self.late, self._policy = simulator, jobs, late, policy
         self._allowed = frozenset(simulator.site.interception.choose_gpu_types)
         self._since_s: dict[int, float] = {}
 
@@ -114,7 +116,8 @@ class TypeChoices:
         }
         answered = allocation_for(shares, job.request, job.bounds, plain.view.shape, slowdown_of(job))
         alike = abs(known_gain(*plain).gpu - shares.gpu) < _ALIKE
-        return chosen_type(plain, answered, on_types, self._allowed, other_counts=alike)
+        answers = None if alike else {name: self._policy(*on_types[name]) for name in self._allowed & on_types.keys()}
+        return chosen_type(plain, answered, on_types, self._allowed, answers)
 
     def _give_back(self) -> None:
         world, now_s = self._simulator.world, self._simulator.now_s

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from rlalloc.heuristics import known_gain
 from rlalloc.heuristics.known_gain import LEAST_GAIN
 from rlalloc.heuristics.type_choice import Offered, TypeChoice, chosen_type
 from rlalloc.heuristics.workable_sizes import sizes_with_memory
-from rlalloc.job import Allocation, JobView
+from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.speed.type_speeds import BUILT_IN, TypeSpeeds
 from rlalloc.view import ClusterView
 
@@ -48,7 +49,7 @@ def choose(
     one: JobView | None = None,
     allowed: tuple[str, ...] = ("a100", "h100"),
     *,
-    other_counts: bool = True,
+    answers: Mapping[str, Shares] | None = None,
     speeds: TypeSpeeds = BUILT_IN,
 ) -> tuple[TypeChoice | None, int]:
     """The type that is chosen, and the GPUs that known gain answers without one."""
@@ -58,7 +59,7 @@ def choose(
     sizes = sizes_with_memory(one.request, one.bounds, SHAPE)
     answered = sizes.allocations[sizes.shares.index(answer)]
     typed = {name: Offered(one, each) for name, each in nodes.items()}
-    return chosen_type(plain, answered, typed, frozenset(allowed), other_counts=other_counts), answered.gpus
+    return chosen_type(plain, answered, typed, frozenset(allowed), answers), answered.gpus
 
 
 def test_a_faster_type_is_chosen_where_both_are_free() -> None:
@@ -106,9 +107,24 @@ def test_type_and_count_are_chosen_together() -> None:
     assert chosen is not None
     sizes = sizes_with_memory(moldable.request, moldable.bounds, SHAPE)
     assert sizes.counts[sizes.shares.index(chosen.shares)] < without
-    same, _ = choose(nodes, moldable, other_counts=False)
+    same, _ = choose(nodes, moldable, answers={})
     assert same is not None
     assert sizes.counts[sizes.shares.index(same.shares)] == without
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_of_another_policy_the_counts_on_all_nodes_and_on_the_type_are_compared(count: int) -> None:
+    """Known gain would choose fewer GPUs of the type. A count that the policy answers there has to pay as well."""
+    moldable = job(low=1, high=8)
+    nodes = {"v100": view(8, crowd=1), "h100": view(8, crowd=1)}
+    best, without = choose(nodes, moldable)
+    assert best is not None
+    sizes = sizes_with_memory(moldable.request, moldable.bounds, SHAPE)
+    (answer,) = (shares for number, shares in zip(sizes.counts, sizes.shares, strict=True) if number == count)
+    chosen, _ = choose(nodes, moldable, answers={"h100": answer})
+    assert chosen is not None
+    least = sizes.counts[sizes.shares.index(best.shares)]
+    assert sizes.counts[sizes.shares.index(chosen.shares)] == (count if count == least else without)
 
 
 def test_jobs_that_may_run_on_each_type_as_well_speak_against_none() -> None:

@@ -1,16 +1,18 @@
 """A job that names no type of GPU on a site that lets rlalloc choose one: from its nodes to update and read-back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pytest
 
 from rlalloc.config import Config, parse_config
 from rlalloc.errors import ConfigError
-from rlalloc.job import Allocation, ChosenType
+from rlalloc.job import Allocation, ChosenType, Shares
+from rlalloc.messages import Decided, PolicyAnswer
+from rlalloc.observation import EncodedQuestion
 from rlalloc.store import Decision, JobHistory
 from rlallocd.cluster.node_access import Access
-from rlallocd.decisions.agent_client import AgentClient
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.decisions.pending_types import OnType, PendingTypes
 from rlallocd.decisions.redecision import redecide
@@ -112,6 +114,40 @@ def test_a_type_that_pays_is_chosen_where_the_site_allows_it(agent: AgentClient)
     (kept,) = decided(agent, ANY, new_job())
     assert kept.allocation is not None
     assert kept.allocation.gpu_type is None
+
+
+class SmallestAgent:
+    """Answers one GPU on nodes of several types, and four on those of one type."""
+
+    def __init__(self, *, fails_at: int = 0) -> None:
+        self.asked: list[int] = []
+        self.fails_at = fails_at
+
+    def decide(self, questions: Sequence[EncodedQuestion], *, sample: bool) -> Decided:
+        """Answer all of them; ``sample`` makes no difference."""
+        del sample
+        self.asked.append(len(questions))
+        if len(self.asked) == self.fails_at:
+            raise AgentUnavailable("it was stopped")
+        shares = Shares(0.0 if len(self.asked) == 1 else 2 / 3, 1.0, 1.0)
+        return Decided(request_id="1", policy_version="v1", answers=(PolicyAnswer(shares, 0.0),) * len(questions))
+
+
+@pytest.mark.parametrize(("fails_at", "expected"), [(0, (4, "a100")), (2, (1, ""))])
+def test_another_policy_than_known_gain_answers_for_the_nodes_of_each_type(
+    fails_at: int, expected: tuple[int, str]
+) -> None:
+    """One GPU of a type would not pay. Without the second answer, the job gets one GPU of any type."""
+    agent = SmallestAgent(fails_at=fails_at)
+    job = new_job(admin_comment=TAG_OF_NOW.replace("ask=", "ask=gpus=1-8"))
+    partitions = {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
+    nodes = (*NODES, *(node(f"w{number}", "v100") for number in range(20)))
+    snapshot = Snapshot(NOW_S, (job,), nodes, partitions, SiteLimits(enforced=False))
+    ((_, decision),) = decide([candidate(job)], snapshot, ALLOWED, agent)  # type: ignore[arg-type]
+    assert agent.asked == [1, 1]
+    size = decision.allocation
+    assert size is not None, decision.reason
+    assert (size.gpus, size.gpu_type.name if size.gpu_type else "") == expected
 
 
 def test_jobs_of_one_cycle_share_the_gpus_of_a_type(agent: AgentClient) -> None:

@@ -76,7 +76,7 @@ def test_no_type_is_chosen_whose_gpus_a_job_ahead_takes() -> None:
         jobs = [held, wide, *[job(1.0, size(8))] * behind, new(2.0)]
         last = len(jobs) - 1
         made = simulator(jobs, mixed("a100"))
-        types = TypeChoices(made, jobs, LateDecisions(made, jobs, known_gain))
+        types = TypeChoices(made, jobs, LateDecisions(made, jobs, known_gain), known_gain)
         assert made.run().tolist() == [last]
         plain = Offered(job_view(made, last, jobs[last]), cluster_view(made, last))
         assert (types.choose(last, plain, known_gain(*plain)) is None) == (behind == 2)
@@ -85,7 +85,7 @@ def test_no_type_is_chosen_whose_gpus_a_job_ahead_takes() -> None:
 def test_a_job_that_does_not_start_on_its_type_gets_its_request_back() -> None:
     jobs = [new(0.0)]
     made = simulator(jobs, mixed("a100"))
-    types = TypeChoices(made, jobs, LateDecisions(made, jobs, known_gain))
+    types = TypeChoices(made, jobs, LateDecisions(made, jobs, known_gain), known_gain)
     assert made.run().tolist() == [0]
     plain = Offered(job_view(made, 0, jobs[0]), cluster_view(made, 0))
     typed = types.choose(0, plain, known_gain(*plain))

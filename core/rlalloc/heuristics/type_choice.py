@@ -1,8 +1,9 @@
 """Which type of GPU a job gets that names none, and that Slurm may start on GPUs of several types.
 
-Known gain picks type and count together (``known_gain``). It compares what each costs with what the job costs without
-a type. A type's speed-up counts with its lower bound, against the types on which Slurm may start the job as
-submitted, and has to save LEAST_GAIN of the run time.
+Type and count are picked together, by what each costs (``known_gain``) over what the job costs without a type. A
+policy that is not known gain says which counts: the ones that it answers on all nodes and on the type's. A type's
+speed-up counts with its lower bound, against the types on which Slurm may start the job as submitted, and has to save
+LEAST_GAIN of the run time.
 
 What a job takes from others that may run on several types is the same on each type: a GPU that is twice as fast is
 held for half as long, and is worth twice as much. Those that may run on one type only lose the job's part of that
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rlalloc.allocation import without_limit
+from rlalloc.allocation import size_for, without_limit
 from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN, counted_slowdowns, known_costs_s
 from rlalloc.heuristics.workable_sizes import sizes_with_memory
 from rlalloc.job import Allocation, JobView, Shares
@@ -50,14 +51,13 @@ def chosen_type(
     answered: Allocation,
     typed: Mapping[str, Offered],
     allowed: frozenset[str],
-    *,
-    other_counts: bool,
+    answers: Mapping[str, Shares] | None,
 ) -> TypeChoice | None:
     """The type that surely pays for a job; None if there is none, or if too little is known.
 
     ``plain`` is the job on all nodes that it may use, and ``answered`` the size that the policy gives it there.
-    ``typed`` has it on those with GPUs of each type there; of these, ``allowed`` may be chosen. Unless
-    ``other_counts``, the job gets as many GPUs as ``answered`` has.
+    ``typed`` has it on those with GPUs of each type there; of these, ``allowed`` may be chosen. ``answers`` is what
+    the policy answers on the nodes of each type, None if it answers as known gain does: then it may be any count.
     """
     speeds = plain.view.type_speeds
     if len(typed) < 2 or not all(map(speeds.knows, typed)):
@@ -74,12 +74,15 @@ def chosen_type(
             continue
         sizes = sizes_with_memory(job.request, job.bounds, view.shape)
         others = ((anywhere, anywhere.crowd + COMING), (view, only[name] / faster.at_least))
+        answer = (answers or {}).get(name)
+        on_type = answered if answer is None else size_for(answer, job.request, job.bounds, view.shape)
         costs_s = {size.gpus: _cost_s(job, size, faster, others) for size in sizes.allocations}
         same_s = costs_s.get(answered.gpus, math.inf)
         for count, shares, size in zip(*sizes, strict=True):
             limit_s = plain_s
             if count != answered.gpus:  # it also has to pay where Slurm would start the job on this type anyway
-                limit_s = min(plain_s, same_s) * (1.0 - LEAST_GAIN) if other_counts else -math.inf
+                may_get = answers is None or count == on_type.gpus
+                limit_s = min(plain_s, same_s) * (1.0 - LEAST_GAIN) if may_get else -math.inf
             if costs_s[count] < min(least_s, limit_s) and view.fits_now(size):
                 best, least_s = TypeChoice(name, faster, shares), costs_s[count]
     return best

@@ -31,7 +31,14 @@ from rlallocd.cluster.node_pools import NodePools
 from rlallocd.cluster.unchecked_nodes import NodesToAvoid, require_checked
 from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 from rlallocd.decisions.first_sizes import FirstSizes
-from rlallocd.decisions.questions import Question, Typed, question_for, with_chosen_type
+from rlallocd.decisions.questions import (
+    AnswersOnTypes,
+    Question,
+    Typed,
+    answers_on_types,
+    question_for,
+    with_chosen_type,
+)
 from rlallocd.knowledge.job_plans import plan_of_job
 from rlallocd.knowledge.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.knowledge.known_usage import Usage, no_usage
@@ -227,10 +234,12 @@ def _ask(
         return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
     first = FirstSizes(views, late=config.redecision.max_updates > 0)
     decisions = []
-    for question, answer in zip(questions, decided.answers, strict=True):
+    answered = list(zip(questions, decided.answers, strict=True))
+    on_types = answers_on_types(answered, agent, config.objective.weights)
+    for (question, answer), on_its_types in zip(answered, on_types, strict=True):
         candidate = question.candidate
         try:
-            decision = _first_decision(question, answer, decided.policy_version, snapshot, first)
+            decision = _first_decision(question, answer, on_its_types, decided.policy_version, snapshot, first)
         except Exception as err:  # noqa: BLE001 (as where the questions are made)
             decision = _after_an_error(candidate, snapshot, err)
         if decision.allocation is not None and candidate.mode == "enforce":
@@ -241,11 +250,17 @@ def _ask(
 
 
 def _first_decision(
-    question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, first: FirstSizes
+    question: Question,
+    answer: PolicyAnswer,
+    on_types: AnswersOnTypes,
+    version: str,
+    snapshot: Snapshot,
+    first: FirstSizes,
 ) -> Decision:
     allowed = _allowed(question, answer.shares, snapshot)
-    if typed := _typed_decision(question, answer, version, snapshot, allowed.size, first):
-        return typed
+    typed = with_chosen_type(question, allowed.size, on_types)
+    if typed is not None and (decision := _typed_decision(typed, answer, version, snapshot, first)) is not None:
+        return decision
     if allowed.reason:
         return _as_allowed(question, answer, version, snapshot, allowed)
     shares = first.shares(question.candidate, question.view, question.access, allowed.size, answer.shares)
@@ -256,15 +271,9 @@ def _first_decision(
 
 
 def _typed_decision(
-    question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, size: Allocation, first: FirstSizes
+    typed: Typed, answer: PolicyAnswer, version: str, snapshot: Snapshot, first: FirstSizes
 ) -> Decision | None:
-    """The decision with a type that pays for the job; None if there is none, or the job could not start at once.
-
-    ``size`` is what the answer means on all nodes, whether the job may have it or not: it is only compared with.
-    """
-    typed = with_chosen_type(question, answer, size)
-    if typed is None:
-        return None
+    """The decision with a type that pays for the job; None if the job could not start at once."""
     allowed = _allowed(typed.question, typed.shares, snapshot)
     if allowed.reason or not first.starts(typed.question.candidate, typed.question.access, allowed.size):
         return None
@@ -272,10 +281,10 @@ def _typed_decision(
 
 
 def typed_decision_from(
-    question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot
+    question: Question, answer: PolicyAnswer, on_types: AnswersOnTypes, version: str, snapshot: Snapshot
 ) -> Decision | None:
     """Likewise for a pending job; whether it could start at once is not looked at."""
-    typed = with_chosen_type(question, answer, _allowed(question, answer.shares, snapshot).size)
+    typed = with_chosen_type(question, _allowed(question, answer.shares, snapshot).size, on_types)
     if typed is None:
         return None
     allowed = _allowed(typed.question, typed.shares, snapshot)

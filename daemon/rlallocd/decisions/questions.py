@@ -1,10 +1,12 @@
 """A job as a policy sees it, on all nodes that it may use; and on the nodes of each type, of which it may get one.
 
-The policy is asked about the first. The others tell whether one type surely pays.
+The policy is asked about the first, and about the others if it does not answer as known gain does. They tell whether
+one type surely pays.
 """
 
 import contextlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,15 +16,24 @@ from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.heuristics.type_choice import Offered, chosen_type
 from rlalloc.job import Allocation, ChosenType, JobView, Shares
 from rlalloc.messages import PolicyAnswer
+from rlalloc.objective import Weights
 from rlalloc.observation import EncodedQuestion, encode
 from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.view import ClusterView
 from rlallocd.cluster.cluster_views import ClusterViews
 from rlallocd.cluster.node_access import Access, Preempts
+from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 from rlallocd.decisions.type_choices import may_get_a_type, on_each_type
 from rlallocd.knowledge.job_plans import gpu_memory_gib
 from rlallocd.submissions.candidates import Candidate, job_view
 from rlallocd.submissions.request_sizes import Skipped, size_on
+
+_log = logging.getLogger(__name__)
+
+_ALIKE: Final = 1e-4
+
+AnswersOnTypes = Mapping[str, Shares] | None
+"""What a policy answers a job on the nodes of each type of GPU; None if it answers as known gain does."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -78,11 +89,38 @@ def candidate_on_types(
     return on_each_type(candidate, cluster.gpu_types, views.pools.nodes)
 
 
-def with_chosen_type(plain: Question, answer: PolicyAnswer, allocation: Allocation) -> Typed | None:
+def answers_on_types(
+    answered: Sequence[tuple[Question, PolicyAnswer]], agent: AgentClient, objective: Weights
+) -> list[AnswersOnTypes]:
+    """What the policy answers each job on the nodes of each type that may be chosen for it; one call of the agent.
+
+    None for those that it answers as known gain does. Without an answer, they can only get as many GPUs of a type as
+    on all nodes.
+    """
+    asked: list[tuple[int, str]] = []
+    questions = []
+    for number, (plain, answer) in enumerate(answered):
+        if not _answers_as_known_gain(plain, answer):
+            for name in sorted(plain.may_choose & plain.on_types.keys()):
+                asked.append((number, name))
+                questions.append(encode(plain.on_types[name].view, plain.on_types[name].cluster, objective))
+    found: list[dict[str, Shares]] = [{} for _ in answered]
+    if questions:
+        try:
+            for (number, name), there in zip(asked, agent.decide(questions, sample=False).answers, strict=True):
+                found[number][name] = there.shares
+        except AgentUnavailable as err:
+            _log.warning("no answers for single types of GPU: %s", err)
+    return [
+        None if _answers_as_known_gain(plain, answer) else on_types
+        for (plain, answer), on_types in zip(answered, found, strict=True)
+    ]
+
+
+def with_chosen_type(plain: Question, allocation: Allocation, on_types: AnswersOnTypes) -> Typed | None:
     """The job with the type that surely pays for it; None where it keeps its request for any type.
 
-    ``allocation`` is what the policy's ``answer`` means on all nodes. The type may bring another count of GPUs where
-    the policy answers what known gain does.
+    ``allocation`` is what the policy's answer means on all nodes, ``on_types`` what it answers on those of each type.
     """
     if not plain.on_types:
         return None
@@ -91,7 +129,7 @@ def with_chosen_type(plain: Question, answer: PolicyAnswer, allocation: Allocati
         allocation,
         {name: Offered(each.view, each.cluster) for name, each in plain.on_types.items()},
         plain.may_choose,
-        other_counts=abs(answer.shares.gpu - plain.encoded.alternatives[BASELINE_NAME].gpu) < _ALIKE,
+        on_types,
     )
     if chosen is None:
         return None
@@ -101,8 +139,9 @@ def with_chosen_type(plain: Question, answer: PolicyAnswer, allocation: Allocati
     return Typed(msgspec.structs.replace(there, gpu_type=gpu_type), chosen.shares)
 
 
-_ALIKE: Final = 1e-4
-"""Shares come as float32."""
+def _answers_as_known_gain(plain: Question, answer: PolicyAnswer) -> bool:
+    """Whether the count is the same. Shares come as float32."""
+    return abs(answer.shares.gpu - plain.encoded.alternatives[BASELINE_NAME].gpu) < _ALIKE
 
 
 def _question(

@@ -21,6 +21,7 @@ from rlalloc.heuristics import smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.late_decisions import DEPTH, LateRules, PoolNow, Waiting, decide_pass, shared_devices
 from rlalloc.messages import PolicyAnswer
+from rlalloc.objective import Weights
 from rlalloc.observation import EncodedQuestion, encode
 from rlalloc.pool import Stock
 from rlalloc.store import Decision, JobHistory
@@ -32,7 +33,7 @@ from rlallocd.cluster.unchecked_nodes import require_checked
 from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.decisions.decisions import Snapshot, decision_from, typed_decision_from
 from rlallocd.decisions.pending_types import OnType, PendingTypes
-from rlallocd.decisions.questions import Question
+from rlallocd.decisions.questions import AnswersOnTypes, Question, answers_on_types
 from rlallocd.decisions.redecision_rules import (
     Situation,
     changed_enough,
@@ -69,6 +70,12 @@ class _Asking:
         answered = self.agent.decide([question], sample=False)
         self.progress()
         return answered.answers[0], answered.policy_version
+
+    def on_types(self, question: Question, answer: PolicyAnswer, objective: Weights) -> AnswersOnTypes:
+        """What the policy answers on the nodes of each type, or None if it answers as known gain does."""
+        (found,) = answers_on_types([(question, answer)], self.agent, objective)
+        self.progress()
+        return found
 
 
 class _Answered(NamedTuple):
@@ -285,7 +292,8 @@ class _Pass:
             return None
         plain, answer, version = self._answered[place]
         question = self._types.with_types(plain, self._history(place).request, self._on_types[place], views)
-        return self._propose(place, typed_decision_from(question, answer, version, self._snapshot))
+        on_types = self._asking.on_types(question, answer, self._config.objective.weights)
+        return self._propose(place, typed_decision_from(question, answer, on_types, version, self._snapshot))
 
     def _propose(self, place: int, decision: Decision | None) -> Allocation | None:
         """The size of a decision, if the job may get it; it is noted for the case that it does."""
