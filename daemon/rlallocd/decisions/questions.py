@@ -110,7 +110,7 @@ def answers_on_types(
             for (number, name), there in zip(asked, agent.decide(questions, sample=False).answers, strict=True):
                 found[number][name] = there.shares
         except AgentUnavailable as err:
-            _log.warning("no answers for single types of GPU: %s", err)
+            _log.warning("no answers for the types of GPU, jobs get as many GPUs of a type as of all: %s", err)
     return [
         None if _answers_as_known_gain(plain, answer) else on_types
         for (plain, answer), on_types in zip(answered, found, strict=True)
