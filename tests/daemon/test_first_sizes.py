@@ -20,6 +20,7 @@ from rlallocd.submissions.job_tag import read_tag
 
 from .slurm_in_memory import NODE, gpus
 from .test_redecision_rules import EIGHT, pending_job
+from .test_request_sizes_and_tags import TAG
 
 NOW_S = 10_000.0
 SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
@@ -139,12 +140,6 @@ def test_who_waits_ahead_and_is_too_far_behind_for_backfill_takes_nothing(of_a_u
     assert share(FirstSizes(views, late=True), new(3, user="bob"), views).gpu == gpu
 
 
-@pytest.mark.parametrize("reason", ["JobHeldUser", "Dependency"])
-def test_jobs_that_wait_for_others_get_the_whole_answer(reason: str) -> None:
-    views = cluster(0)
-    assert share(FirstSizes(views, late=True), new(1, reason=reason), views) == ANSWER
-
-
 GROWS = Shares(1.0, 1.0, 1.0)
 """Eight GPUs for a job that asked for four."""
 
@@ -185,20 +180,32 @@ def test_an_array_behind_others_keeps_its_gpus_and_gets_the_answered_cpus_and_me
         assert got == Shares(shares_of(FOUR, VIEW_OF_FOUR.bounds).gpu, 0.25, 0.0, 0.3)
 
 
-@pytest.mark.parametrize("reason", ["BeginTime", "JobHeldUser", "Dependency"])
-def test_an_array_may_always_have_what_takes_no_more_and_no_longer(reason: str) -> None:
+KINDS = {
+    "array": {"is_array": True, "waiting_tasks": 5},
+    "held": {"reason": "JobHeldUser"},
+    "held-array": {"is_array": True, "reason": "JobHeldAdmin"},
+    "dependency": {"reason": "Dependency"},
+    "begin-time": {"admin_comment": TAG.replace("user_begin=0", "user_begin=2000")},
+}
+
+
+@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+def test_who_may_not_be_decided_again_may_always_have_what_takes_no_more_and_no_longer(
+    changes: dict[str, object],
+) -> None:
     views = cluster(0)
     longer = msgspec.structs.replace(FOUR, time_limit_s=FOUR.time_limit_s + 60)
     more_memory = msgspec.structs.replace(FOUR, mem_mib_per_node=EIGHT.mem_mib_per_node + 1)
-    array = new(1, is_array=True, waiting_tasks=5, reason=reason)
-    given = [share(FirstSizes(views, late=True), array, views, size).gpu for size in (FOUR, longer, more_memory)]
+    job = new(1, **changes)
+    given = [share(FirstSizes(views, late=True), job, views, size).gpu for size in (FOUR, longer, more_memory)]
     assert given == [ANSWER.gpu, 1.0, 1.0]
 
 
-def test_an_array_that_cannot_start_now_does_not_grow_on_free_nodes() -> None:
+@pytest.mark.parametrize("changes", list(KINDS.values())[1:], ids=list(KINDS)[1:])
+def test_who_cannot_start_now_does_not_grow_on_free_nodes(changes: dict[str, object]) -> None:
+    """Nobody knows what is free once it may start."""
     views = cluster(8, 8)
-    held = new(1, is_array=True, reason="JobHeldUser")
-    got = share(FirstSizes(views, late=True), held, views, EIGHT, GROWS, VIEW_OF_FOUR)
+    got = share(FirstSizes(views, late=True), new(1, **changes), views, EIGHT, GROWS, VIEW_OF_FOUR)
     assert got.gpu == pytest.approx(2 / 3)
 
 

@@ -1,8 +1,9 @@
 """What a new job gets of the policy's answer: all of it if it can start, else it waits as requested.
 
 The rules are those of ``rlalloc.late_decisions``; a pass decides the job again when it could start. No pass decides
-an array. It counts as able to start if all its tasks that may run at once can start. It also gets an answer that
-takes no more of anything than the request, time included: no task waits longer for such an answer.
+an array, and none may come for a job that is held or waits for another job or its begin time: Slurm may start it as
+soon as that is over. Both also get an answer that takes no more of anything than the request, time included: nobody
+waits longer for such an answer. An array counts as able to start if all its tasks that may run at once can start.
 """
 
 from collections import Counter
@@ -45,15 +46,16 @@ class FirstSizes:
     ) -> Shares:
         """The shares that a job gets of an ``answer``, which means ``allocation``."""
         record = candidate.job
-        waits_for_others = record.held or record.reason == "Dependency" or candidate.begin_s > 0
-        if not self._late or candidate.mode != "enforce" or (waits_for_others and not record.is_array):
+        if not self._late or candidate.mode != "enforce":
             return answer
+        waits_for_others = record.held or record.reason == "Dependency" or candidate.begin_s > 0
         self._place_those_ahead_of(record, access)
         pool = self._views.pool(access)
         is_tried = not waits_for_others and self._views.backfill.reaches(record)
         is_counted = record.waiting_tasks == 1 or bool(record.array_tasks)  # else Slurm has cut the list of its tasks
         stands = is_tried and is_counted and self._stock.has_room(pool, allocation, record.waiting_tasks)
-        stands = stands or (record.is_array and not _asks_for_more(job.request, allocation))
+        may_not_be_asked_again = waits_for_others or record.is_array
+        stands = stands or (may_not_be_asked_again and not _asks_for_more(job.request, allocation))
         allocate = partial(_allocate, job, access.pool.shape)
         shares = answer if stands else while_it_waits(answer, job.request, job.bounds, allocate)
         waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)
