@@ -111,6 +111,15 @@ class Resized(NamedTuple):
     gain: float
 
 
+def asks_for_more(request: Allocation, allocation: Allocation) -> bool:
+    """Whether a job could wait longer for an allocation than for its request: it takes more, or for longer."""
+    counts = (
+        (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node, each.time_limit_s)
+        for each in (request, allocation)
+    )
+    return any(more > less for less, more in zip(*counts, strict=True))
+
+
 def while_it_waits(answer: Shares, request: Allocation, bounds: Bounds, allocate: Allocate) -> Shares:
     """What a new job gets of a policy's ``answer`` that does not start now.
 

@@ -13,7 +13,7 @@ from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.type_choice import Offered
 from rlalloc.heuristics.workable_sizes import repaired_shares
 from rlalloc.job import Allocation, Bounds, Shares
-from rlalloc.late_decisions import Waiting, differs, gain_of, while_it_waits
+from rlalloc.late_decisions import Waiting, asks_for_more, differs, gain_of, while_it_waits
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
@@ -54,9 +54,12 @@ class LateDecisions:
     def first_answer(self, number: int, view: ClusterView, shares: Shares) -> Shares:
         """What a new job gets of the policy's answer: it is sized after those that wait and could start."""
         job, world = self._jobs[number], self._simulator.world
-        groups = self._groups()
-        row = _row(_allocation(shares, job, view))
-        if newcomer_starts(world, self._pass, groups, number, row):
+        there, size = world.jobs[number], _allocation(shares, job, view)
+        if there["unmet"] > 0 or there["begin_s"] > self._simulator.now_s:  # Slurm may start it before a pass
+            stands = not asks_for_more(job.request, size)
+        else:
+            stands = newcomer_starts(world, self._pass, self._groups(), number, _row(size))
+        if stands:
             return shares
         return while_it_waits(shares, job.request, job.bounds, functools.partial(_allocation, job=job, view=view))
 

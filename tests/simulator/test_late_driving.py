@@ -43,6 +43,15 @@ def test_a_job_that_can_start_when_it_comes_gets_its_size_at_once() -> None:
     assert driven.outcomes["held_gpu_s"][0] == pytest.approx(2 * 400)
 
 
+@pytest.mark.parametrize("changes", [{"dependencies": (("afterok", 0),)}, {"begin_s": 100.0}])
+def test_who_waits_for_another_job_or_its_begin_time_does_not_grow_on_what_is_free_now(
+    changes: dict[str, object],
+) -> None:
+    jobs = [job(0, size(1), 100), job(0, size(2), 100, managed=True, **changes)]
+    driven = drive(simulator(jobs, late(after_s=1.0)), jobs, largest)
+    assert (driven.outcomes["start_s"][1], driven.outcomes["held_gpu_s"][1]) == (100.0, 200.0)
+
+
 def test_newcomers_share_what_is_free() -> None:
     """Each answer fits alone; the second of two that come together has to wait, with what it asked for."""
     jobs = [job(0, size(4), 100, managed=True), job(0, size(4), 100, managed=True)]

@@ -14,14 +14,13 @@ import msgspec
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.late_decisions import DEPTH, while_it_waits
+from rlalloc.late_decisions import DEPTH, asks_for_more, while_it_waits
 from rlalloc.pool import Stock
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.cluster.cluster_views import ClusterViews
 from rlallocd.cluster.node_access import Access
 from rlallocd.cluster.node_pools import NodePool
-from rlallocd.limits import needs_more_of_a_node
 from rlallocd.slurm import JobRecord
 from rlallocd.submissions.candidates import WAITS_FOR_RESOURCES, Candidate
 from rlallocd.submissions.request_sizes import Skipped, size_of
@@ -55,7 +54,7 @@ class FirstSizes:
         is_counted = record.waiting_tasks == 1 or bool(record.array_tasks)  # else Slurm has cut the list of its tasks
         stands = is_tried and is_counted and self._stock.has_room(pool, allocation, record.waiting_tasks)
         may_not_be_asked_again = waits_for_others or record.is_array
-        stands = stands or (may_not_be_asked_again and not _asks_for_more(job.request, allocation))
+        stands = stands or (may_not_be_asked_again and not asks_for_more(job.request, allocation))
         allocate = partial(_allocate, job, access.pool.shape)
         shares = answer if stands else while_it_waits(answer, job.request, job.bounds, allocate)
         waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)
@@ -103,7 +102,3 @@ class FirstSizes:
 def _allocate(job: JobView, shape: NodeShape, shares: Shares) -> Allocation:
     to_allow = partial(slowdown_to_allow, job.request, belief=job.speed or PRIOR_BELIEF)
     return allocation_for(shares, job.request, job.bounds, shape, to_allow)
-
-
-def _asks_for_more(request: Allocation, allocation: Allocation) -> bool:
-    return needs_more_of_a_node(request, allocation) or allocation.time_limit_s > request.time_limit_s

@@ -3,13 +3,11 @@
 from rlallocd.limits.limit_check import SiteView, obstacle
 from rlallocd.limits.limit_reasons import is_of_a_size, may_be_ours
 from rlallocd.limits.shares_towards_request import shares_towards_request
-from rlallocd.limits.size_change import needs_more_of_a_node
 
 __all__ = [
     "SiteView",
     "is_of_a_size",
     "may_be_ours",
-    "needs_more_of_a_node",
     "obstacle",
     "shares_towards_request",
 ]

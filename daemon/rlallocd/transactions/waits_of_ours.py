@@ -35,6 +35,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from rlalloc.job import Allocation
+from rlalloc.late_decisions import asks_for_more
 from rlalloc.store import Store
 from rlallocd.cluster.node_pools import NodePools, asked_by, free_parts
 from rlallocd.decisions.decisions import Snapshot
@@ -257,7 +258,7 @@ class WaitsOfOurs:
             if taken_back or (each.job.is_own_task and job.mode == "enforce"):
                 applied = job.decided  # its own fields tell whether it has this size
             if applied is not None and applied != job.asked:
-                each.sizes = _Sizes(job.asked, applied, _asks_for_more(job.asked, applied), taken_back)
+                each.sizes = _Sizes(job.asked, applied, asks_for_more(job.asked, applied), taken_back)
                 self._see(each, each.job)
 
     def _by_our_doing(self, now_s: float, interval_s: float) -> Iterator[tuple[_Waiting, str]]:
@@ -343,11 +344,3 @@ def _conflicts(job: JobRecord, sizes: _Sizes) -> bool:
         return False
     changed = contradictions(job, sizes.applied).keys()
     return bool(changed) and changed <= CPUS_THAT_COME_BACK
-
-
-def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:
-    counts = (
-        (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node, each.time_limit_s)
-        for each in (asked, applied)
-    )
-    return any(more > less for less, more in zip(*counts, strict=True))
