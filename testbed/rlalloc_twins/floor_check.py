@@ -79,8 +79,8 @@ def _problems_apart(
     """Say what is wrong with a job that is not compared in full, whatever state its user's events met it in.
 
     It may not wait for ever, nor end otherwise than its script does, if its twin does not. If its user cancelled it
-    on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed does not wait
-    because of rlalloc.
+    on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed waits or ends
+    otherwise because of its user's own events: on 24.11, after MinCPUsNode=1 its srun waits for its CPUs per task.
     """
     if job.stuck:
         if twin is not None and twin.stuck:
@@ -96,7 +96,11 @@ def _problems_apart(
         without = before.state if before is not None else "no such task"
         ended_by_user = before is None or "CANCELLED" in (after.state, without)
         by_user = planned is not None and _is_cancelled(planned) and ended_by_user
-        if after.state not in (*ends, without) and not by_user:
+        if after.state in (*ends, without) or by_user:
+            continue
+        if _is_left_alone(job):
+            counts["ended otherwise after its user's event, and rlalloc had left it alone"] += 1
+        else:
             yield f"it ended {after.state} {after.exit_code}, without rlalloc {without}"
 
 

@@ -556,6 +556,20 @@ def test_a_job_that_waits_for_ever_only_with_rlalloc_is_told_unless_rlalloc_left
     assert "it waited for Reservation" in texts(floor(stuck, job_without(events={0: DOUBLED}), MORE_NODES))[0]
 
 
+def test_a_job_that_ends_otherwise_only_with_rlalloc_is_told_unless_rlalloc_left_it_alone() -> None:
+    """On 24.11, its srun waits for its CPUs per task after MinCPUsNode=1, which came too late for its twin."""
+    late = Happened(("RUNNING None",), 1, "Requested operation not supported on this system for job 11", 4.0)
+    without = job_without(events={0: late})
+    timeout = {"": msgspec.structs.replace(ended(REQUEST), state="TIMEOUT")}
+    job = job_with(REQUEST, events={0: DOUBLED}, decisions=(), tasks=timeout)
+    assert texts(floor(job, without, MORE_NODES)) == ["it ended TIMEOUT 0:0, without rlalloc COMPLETED"]
+    left_alone = floor(msgspec.structs.replace(job, records=LEFT_ALONE), without, MORE_NODES)
+    assert texts(left_alone) == []
+    assert left_alone.counts["ended otherwise after its user's event, and rlalloc had left it alone"] == 1
+    changed = msgspec.structs.replace(job, records=LEFT_ALONE, decisions=job_with().decisions)
+    assert texts(floor(changed, without, MORE_NODES)) != []
+
+
 RELEASED = msgspec.structs.replace(
     PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("release", 3.0, ()),)),)
 )
