@@ -238,6 +238,8 @@ def main() -> None:
     )
     given = parser.parse_args()
     if given.ending:
+        if given.ending * ENDING_S / POLL_S >= SIZES[-1][0]:
+            parser.error(f"--ending: {given.ending} are too many for {SIZES[-1][0]:,} waiting jobs")
         with ProcessPoolExecutor(1) as pool:
             kinds = {"mixed": given.mixed, "resized": given.resized}
             share, cycles, cycle_s = pool.submit(measure_ending, *SIZES[-1], given.ending, **kinds).result()
@@ -339,7 +341,7 @@ def measure_ending(
 ) -> tuple[float, int, float]:
     """Share of a core, cycles, and their median processor time [s], if jobs end and others start all the time.
 
-    The cycles come when rlallocd's own schedule says so.
+    The cycles come when rlallocd's own schedule says so. What is in use of the nodes does not change.
     """
     with tempfile.TemporaryDirectory() as folder:
         site = DecidedSite(folder, waiting, running, nodes, mixed=mixed, resized=resized)

@@ -102,7 +102,7 @@ class Stock:
         while tasks > 0 and self.has_room(pool, size):
             left = self.left(pool)
             if size.nodes == 1:  # one after the other fills the fullest node, then the next one
-                nodes = nodes_for(left, size, most=tasks)
+                nodes = nodes_for(left, size, tasks)
                 on_each = _tasks_on(left[nodes], size, tasks)
                 on_each = np.diff(np.minimum(on_each.cumsum(), tasks), prepend=0)
                 placed = int(on_each.sum())
@@ -126,12 +126,15 @@ class Stock:
         self._left = {id(pool): (pool, left)}
 
 
-def nodes_for(free: FloatArray, size: Allocation, most: int = 0) -> IntArray:
-    """The rows of the fullest nodes that hold a job of this size, up to ``most``; none where there are too few."""
+def nodes_for(free: FloatArray, size: Allocation, jobs: int = 1) -> IntArray:
+    """The rows of the fullest nodes that hold a job of this size, up to those of ``jobs`` jobs on nodes of their own.
+
+    None where there are too few for one.
+    """
     fitting = np.flatnonzero(holding(free, size))
     if len(fitting) < size.nodes:
         return fitting[:0]
-    return fitting[np.argsort(free[fitting, DEVICES], kind="stable")][: max(size.nodes, most)]
+    return fitting[np.argsort(free[fitting, DEVICES], kind="stable")][: size.nodes * jobs]
 
 
 def holding(free: FloatArray, size: Allocation) -> NDArray[np.bool_]:

@@ -55,7 +55,8 @@ def drive(
     decided = unplaceable = updates = 0
     sizes = sizes_now(simulator)
     late = _late_decisions(simulator, jobs, policy)
-    types = None if late is None or policy is None else TypeChoices(simulator, jobs, late, policy)
+    of_types = policy if before is None else None  # who looks at each decision sees one question about each
+    types = None if late is None else TypeChoices(simulator, jobs, late, of_types)
     while not simulator.finished:
         asked = simulator.run()
         if simulator.freed:

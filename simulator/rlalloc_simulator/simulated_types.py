@@ -35,8 +35,9 @@ class TypeChoices:
     """The types that a site lets rlalloc choose, for jobs that are decided late."""
 
     def __init__(
-        self, simulator: Simulator, jobs: Sequence[SubmittedJob], late: LateDecisions, policy: Heuristic
+        self, simulator: Simulator, jobs: Sequence[SubmittedJob], late: LateDecisions, policy: Heuristic | None
     ) -> None:
+        """``policy`` answers for single types; without it, jobs get as many GPUs of a type as of all."""
         self._simulator, self._jobs, self.late, self._policy = simulator, jobs, late, policy
         self._allowed = frozenset(simulator.site.interception.choose_gpu_types)
         self._since_s: dict[int, float] = {}
@@ -95,8 +96,10 @@ class TypeChoices:
         return size
 
     def _may_choose(self, number: int) -> bool:
-        """Whether a type may be chosen for a job, and none is."""
-        job = self._jobs[number]
+        """Whether a type may be chosen for a job, and none is: it may start now."""
+        job, there = self._jobs[number], self._simulator.world.jobs[number]
+        if there["unmet"] > 0 or there["begin_s"] > self._simulator.now_s:
+            return False
         may = bool(self._allowed) and job.device == ANY_GPU
         return may and self._simulator.world.sizes[number]["pool"] == self._pool(job.asked)
 
@@ -116,7 +119,9 @@ class TypeChoices:
         }
         answered = allocation_for(shares, job.request, job.bounds, plain.view.shape, slowdown_of(job))
         alike = abs(known_gain(*plain).gpu - shares.gpu) < _ALIKE
-        answers = None if alike else {name: self._policy(*on_types[name]) for name in self._allowed & on_types.keys()}
+        answers: dict[str, Shares] | None = None if alike else {}
+        if answers is not None and self._policy is not None:
+            answers = {name: self._policy(*on_types[name]) for name in sorted(self._allowed & on_types.keys())}
         return chosen_type(plain, answered, on_types, self._allowed, answers)
 
     def _give_back(self) -> None:

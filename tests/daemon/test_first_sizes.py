@@ -185,12 +185,12 @@ KINDS = {
     "held": {"reason": "JobHeldUser"},
     "held-array": {"is_array": True, "reason": "JobHeldAdmin"},
     "dependency": {"reason": "Dependency"},
-    "begin-time": {"admin_comment": TAG.replace("user_begin=0", "user_begin=2000")},
+    "begin-time": {"admin_comment": TAG.replace("user_begin=0", "user_begin=20000")},
 }
 
 
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
-def test_who_may_not_be_decided_again_may_always_have_what_takes_no_more_and_no_longer(
+def test_a_job_that_no_pass_may_decide_may_always_have_what_takes_no_more_and_no_longer(
     changes: dict[str, object],
 ) -> None:
     views = cluster(0)
@@ -207,6 +207,12 @@ def test_who_cannot_start_now_does_not_grow_on_free_nodes(changes: dict[str, obj
     views = cluster(8, 8)
     got = share(FirstSizes(views, late=True), new(1, **changes), views, EIGHT, GROWS, VIEW_OF_FOUR)
     assert got.gpu == pytest.approx(2 / 3)
+
+
+def test_a_begin_time_that_has_passed_keeps_nobody_from_growing() -> None:
+    views = cluster(8, 8)
+    job = new(1, admin_comment=TAG.replace("user_begin=0", f"user_begin={NOW_S - 1:.0f}"))
+    assert share(FirstSizes(views, late=True), job, views, EIGHT, GROWS, VIEW_OF_FOUR) == GROWS
 
 
 def test_in_shadow_mode_and_with_late_decisions_off_the_answer_stands() -> None:

@@ -7,11 +7,14 @@ import pytest
 
 from rlalloc.config import Config, parse_config
 from rlalloc.errors import ConfigError
-from rlalloc.job import Allocation, ChosenType, Shares
+from rlalloc.job import Allocation, ChosenType, JobView, Shares
 from rlalloc.messages import Decided, PolicyAnswer
-from rlalloc.observation import EncodedQuestion
+from rlalloc.objective import DEFAULT_WEIGHTS, Weights
+from rlalloc.observation import EncodedQuestion, encode
 from rlalloc.store import Decision, JobHistory
+from rlalloc.view import ClusterView
 from rlallocd.cluster.node_access import Access
+from rlallocd.decisions import questions
 from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
 from rlallocd.decisions.decisions import Snapshot, decide
 from rlallocd.decisions.pending_types import OnType, PendingTypes
@@ -95,11 +98,12 @@ def test_on_the_nodes_of_a_type_all_others_are_left_out() -> None:
         ({"is_array": True}, False),
         ({"reason": "Dependency"}, False),
         ({"reason": "JobHeldUser"}, False),
-        ({"admin_comment": TAG.replace("user_begin=0", "user_begin=2000")}, False),
+        ({"admin_comment": TAG.replace("user_begin=0", "user_begin=20000")}, False),
+        ({"admin_comment": TAG.replace("user_begin=0", "user_begin=2000")}, True),
     ],
 )
 def test_a_job_may_get_a_type_where_it_names_neither_that_nor_nodes(changes: dict[str, object], *, may: bool) -> None:
-    assert may_get_a_type(candidate(new_job(**changes))) is may
+    assert may_get_a_type(candidate(new_job(**changes)), NOW_S) is may
 
 
 def test_a_type_that_pays_is_chosen_where_the_site_allows_it(agent: AgentClient) -> None:
@@ -148,6 +152,20 @@ def test_another_policy_than_known_gain_answers_for_the_nodes_of_each_type(
     size = decision.allocation
     assert size is not None, decision.reason
     assert (size.gpus, size.gpu_type.name if size.gpu_type else "") == expected
+
+
+def test_one_odd_job_does_not_keep_the_others_from_being_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> EncodedQuestion:
+        if len(view.gpu_types) == 1 and job.waited_s < 9000.0:
+            raise ValueError("odd")
+        return encode(job, view, objective)
+
+    monkeypatch.setattr(questions, "encode", odd)
+    jobs = [new_job(7), new_job(8, submitted_s=9000)]
+    agent = SmallestAgent()
+    decisions = decided(agent, ALLOWED, *jobs)  # type: ignore[arg-type]
+    assert agent.asked == [2, 1]
+    assert len(decisions) == 2
 
 
 def test_jobs_of_one_cycle_share_the_gpus_of_a_type(agent: AgentClient) -> None:

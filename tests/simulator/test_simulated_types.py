@@ -69,6 +69,15 @@ def test_jobs_that_wait_for_any_type_keep_nobody_from_one() -> None:
     assert outcomes["start_s"][-1] == 30.0
 
 
+def test_a_job_that_waits_for_another_one_gets_no_type_on_arrival() -> None:
+    """A job that comes before it may start takes the type's GPUs."""
+    first = job(0.0, size(1), 20.0, gpu_type="v100")
+    waits = new(0.0, dependencies=(("afterok", 0),))
+    other = job(10.0, size(8, limit_s=9000), 5000.0, gpu_type="a100")
+    outcomes = driven(mixed("a100"), first, waits, other).outcomes
+    assert outcomes["start_s"].tolist() == [0.0, 20.0, 10.0]
+
+
 def test_no_type_is_chosen_whose_gpus_a_job_ahead_takes() -> None:
     """One waits for all nodes. Backfill will start those behind it on the GPUs that the last one could have now."""
     held, wide = job(0.0, size(4, limit_s=20_000), 9000.0, gpu_type="v100"), job(1.0, size(8, nodes=3))

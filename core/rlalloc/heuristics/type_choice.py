@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rlalloc.allocation import size_for, without_limit
+from rlalloc.allocation import gpus_for, without_limit
 from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN, counted_slowdowns, known_costs_s
 from rlalloc.heuristics.workable_sizes import sizes_with_memory
 from rlalloc.job import Allocation, JobView, Shares
@@ -57,7 +57,8 @@ def chosen_type(
 
     ``plain`` is the job on all nodes that it may use, and ``answered`` the size that the policy gives it there.
     ``typed`` has it on those with GPUs of each type there; of these, ``allowed`` may be chosen. ``answers`` is what
-    the policy answers on the nodes of each type, None if it answers as known gain does: then it may be any count.
+    the policy answers on the nodes of each type, as far as it was asked: the count answered there may be chosen, or
+    the one of ``answered``. It is None if the policy answers as known gain does: then any count may be chosen.
     """
     speeds = plain.view.type_speeds
     if len(typed) < 2 or not all(map(speeds.knows, typed)):
@@ -74,15 +75,16 @@ def chosen_type(
             continue
         sizes = sizes_with_memory(job.request, job.bounds, view.shape)
         others = ((anywhere, anywhere.crowd + COMING), (view, only[name] / faster.at_least))
-        answer = (answers or {}).get(name)
-        on_type = answered if answer is None else size_for(answer, job.request, job.bounds, view.shape)
+        may_get = {answered.gpus}
+        if answers is not None and name in answers:
+            may_get.add(gpus_for(answers[name].gpu, job.bounds))
         costs_s = {size.gpus: _cost_s(job, size, faster, others) for size in sizes.allocations}
         same_s = costs_s.get(answered.gpus, math.inf)
         for count, shares, size in zip(*sizes, strict=True):
             limit_s = plain_s
             if count != answered.gpus:  # it also has to pay where Slurm would start the job on this type anyway
-                may_get = answers is None or count == on_type.gpus
-                limit_s = min(plain_s, same_s) * (1.0 - LEAST_GAIN) if may_get else -math.inf
+                is_answered = answers is None or count in may_get
+                limit_s = min(plain_s, same_s) * (1.0 - LEAST_GAIN) if is_answered else -math.inf
             if costs_s[count] < min(least_s, limit_s) and view.fits_now(size):
                 best, least_s = TypeChoice(name, faster, shares), costs_s[count]
     return best

@@ -35,6 +35,7 @@ from rlallocd.decisions.questions import (
     AnswersOnTypes,
     Question,
     Typed,
+    answers_on_all_nodes,
     answers_on_types,
     question_for,
     with_chosen_type,
@@ -226,16 +227,20 @@ def _ask(
     if not questions:
         return []
     try:
-        decided = agent.decide(
-            [question.encoded for question in questions], sample=config.policy.exploration == "sample"
-        )
+        is_sampled = config.policy.exploration == "sample"
+        decided = agent.decide([question.encoded for question in questions], sample=is_sampled)
     except AgentUnavailable as err:
         _log.warning("%d jobs run as submitted: %s", len(questions), err)
         return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
     first = FirstSizes(views, late=config.redecision.max_updates > 0)
     decisions = []
     answered = list(zip(questions, decided.answers, strict=True))
-    on_types = answers_on_types(answered, agent, config.objective.weights)
+    on_types = answers_on_all_nodes(answered)
+    if not is_sampled:  # else the drawn sizes stay
+        try:
+            on_types = answers_on_types(answered, decided.policy_version, agent, config.objective.weights, progress)
+        except AgentUnavailable as err:
+            _log.warning("no answers for the types of GPU, jobs get as many GPUs of a type as of all: %s", err)
     for (question, answer), on_its_types in zip(answered, on_types, strict=True):
         candidate = question.candidate
         try:

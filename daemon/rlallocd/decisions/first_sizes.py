@@ -47,14 +47,14 @@ class FirstSizes:
         record = candidate.job
         if not self._late or candidate.mode != "enforce":
             return answer
-        waits_for_others = record.held or record.reason == "Dependency" or candidate.begin_s > 0
+        cannot_start_yet = candidate.cannot_start_yet(self._views.now_s)
         self._place_those_ahead_of(record, access)
         pool = self._views.pool(access)
-        is_tried = not waits_for_others and self._views.backfill.reaches(record)
-        is_counted = record.waiting_tasks == 1 or bool(record.array_tasks)  # else Slurm has cut the list of its tasks
-        stands = is_tried and is_counted and self._stock.has_room(pool, allocation, record.waiting_tasks)
-        may_not_be_asked_again = waits_for_others or record.is_array
-        stands = stands or (may_not_be_asked_again and not asks_for_more(job.request, allocation))
+        is_tried = not cannot_start_yet and self._views.backfill.reaches(record)
+        tasks_known = record.waiting_tasks == 1 or bool(record.array_tasks)  # else Slurm has cut their list
+        stands = is_tried and tasks_known and self._stock.has_room(pool, allocation, record.waiting_tasks)
+        no_pass_is_sure = cannot_start_yet or record.is_array
+        stands = stands or (no_pass_is_sure and not asks_for_more(job.request, allocation))
         allocate = partial(_allocate, job, access.pool.shape)
         shares = answer if stands else while_it_waits(answer, job.request, job.bounds, allocate)
         waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)

@@ -69,7 +69,7 @@ class PendingTypes:
     def _excluded_on_types(self, candidate: Candidate, access: Access) -> Mapping[str, str]:
         """The nodes that a job leaves out on each type; found once for all that may use the same nodes."""
         rule = self._config.rule(candidate.tag.rule)
-        if rule is None or not rule.choose_gpu_types or not may_get_a_type(candidate):
+        if rule is None or not rule.choose_gpu_types or not may_get_a_type(candidate, self._views.now_s):
             return {}
         key = rule.name, access, candidate.job.partition, candidate.job.excluded_nodes
         if key not in self._excluded:

@@ -6,7 +6,7 @@ one type surely pays.
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from rlalloc.scripts.script_rules import ScriptRules
 from rlalloc.view import ClusterView
 from rlallocd.cluster.cluster_views import ClusterViews
 from rlallocd.cluster.node_access import Access, Preempts
-from rlallocd.decisions.agent_client import AgentClient, AgentUnavailable
+from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.decisions.type_choices import may_get_a_type, on_each_type
 from rlallocd.knowledge.job_plans import gpu_memory_gib
 from rlallocd.submissions.candidates import Candidate, job_view
@@ -32,8 +32,14 @@ _log = logging.getLogger(__name__)
 
 _ALIKE: Final = 1e-4
 
-AnswersOnTypes = Mapping[str, Shares] | None
-"""What a policy answers a job on the nodes of each type of GPU; None if it answers as known gain does."""
+_MOST_AT_ONCE: Final = 1000
+"""Questions in one call of the agent, which has a deadline."""
+
+AnswersOnTypes = dict[str, Shares] | None
+"""What a policy answers a job on the nodes of each type of GPU, as far as it was asked.
+
+None if it answers on all nodes as known gain does: then the job may get any number of GPUs of a type.
+"""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -82,7 +88,7 @@ def candidate_on_types(
     ``access`` is the nodes that it may use, and ``cluster`` a view of them.
     """
     preempts = access.preempts != Preempts()  # what is free for it is held by others, on any type
-    if preempts or len(cluster.gpu_types) == 1 or not may_get_a_type(candidate):
+    if preempts or len(cluster.gpu_types) == 1 or not may_get_a_type(candidate, views.now_s):
         return {}
     if frozenset(rule.choose_gpu_types).isdisjoint(cluster.gpu_types):
         return {}
@@ -90,31 +96,51 @@ def candidate_on_types(
 
 
 def answers_on_types(
-    answered: Sequence[tuple[Question, PolicyAnswer]], agent: AgentClient, objective: Weights
+    answered: Sequence[tuple[Question, PolicyAnswer]],
+    version: str,
+    agent: AgentClient,
+    objective: Weights,
+    progress: Callable[[], None] = lambda: None,
 ) -> list[AnswersOnTypes]:
-    """What the policy answers each job on the nodes of each type that may be chosen for it; one call of the agent.
+    """What the policy answers each job on the nodes of each type that may be chosen for it.
 
-    None for those that it answers as known gain does. Without an answer, they can only get as many GPUs of a type as
-    on all nodes.
+    ``version`` is that of the policy that answered before; another one does not count. ``progress`` is called after
+    each call of the agent. Raises AgentUnavailable.
     """
-    asked: list[tuple[int, str]] = []
-    questions = []
-    for number, (plain, answer) in enumerate(answered):
-        if not _answers_as_known_gain(plain, answer):
-            for name in sorted(plain.may_choose & plain.on_types.keys()):
-                asked.append((number, name))
-                questions.append(encode(plain.on_types[name].view, plain.on_types[name].cluster, objective))
-    found: list[dict[str, Shares]] = [{} for _ in answered]
-    if questions:
-        try:
-            for (number, name), there in zip(asked, agent.decide(questions, sample=False).answers, strict=True):
-                found[number][name] = there.shares
-        except AgentUnavailable as err:
-            _log.warning("no answers for the types of GPU, jobs get as many GPUs of a type as of all: %s", err)
+    found = answers_on_all_nodes(answered)
+    asked = []
+    for (plain, _), on_types in zip(answered, found, strict=True):
+        if on_types is not None and len(plain.on_types) > 1:
+            asked += [(on_types, name, question) for name, question in _on_types(plain, objective).items()]
+    for first in range(0, len(asked), _MOST_AT_ONCE):
+        some = asked[first : first + _MOST_AT_ONCE]
+        decided = agent.decide([question for _, _, question in some], sample=False)
+        progress()
+        if decided.policy_version == version:
+            for (on_types, name, _), answer in zip(some, decided.answers, strict=True):
+                on_types[name] = answer.shares
+    return found
+
+
+def answers_on_all_nodes(answered: Sequence[tuple[Question, PolicyAnswer]]) -> list[AnswersOnTypes]:
+    """Likewise if the policy is not asked about single types: a job can only get as many GPUs of a type as of all."""
     return [
-        None if _answers_as_known_gain(plain, answer) else on_types
-        for (plain, answer), on_types in zip(answered, found, strict=True)
+        # Shares come as float32.
+        None if abs(answer.shares.gpu - plain.encoded.alternatives[BASELINE_NAME].gpu) < _ALIKE else {}
+        for plain, answer in answered
     ]
+
+
+def _on_types(plain: Question, objective: Weights) -> dict[str, EncodedQuestion]:
+    """The questions about a job on the nodes of each type; none if rlalloc fails to encode one of them."""
+    try:
+        return {
+            name: encode(plain.on_types[name].view, plain.on_types[name].cluster, objective)
+            for name in sorted(plain.may_choose & plain.on_types.keys())
+        }
+    except Exception:  # noqa: BLE001 (one odd job must not keep the others from being decided)
+        _log.exception("job %d: rlalloc failed to ask about single types of GPU", plain.candidate.job.job_id)
+        return {}
 
 
 def with_chosen_type(plain: Question, allocation: Allocation, on_types: AnswersOnTypes) -> Typed | None:
@@ -137,11 +163,6 @@ def with_chosen_type(plain: Question, allocation: Allocation, on_types: AnswersO
     nodes = there.candidate.job.excluded_nodes, plain.candidate.job.excluded_nodes
     gpu_type = ChosenType(chosen.name, *nodes, *chosen.speed_up)
     return Typed(msgspec.structs.replace(there, gpu_type=gpu_type), chosen.shares)
-
-
-def _answers_as_known_gain(plain: Question, answer: PolicyAnswer) -> bool:
-    """Whether the count is the same. Shares come as float32."""
-    return abs(answer.shares.gpu - plain.encoded.alternatives[BASELINE_NAME].gpu) < _ALIKE
 
 
 def _question(

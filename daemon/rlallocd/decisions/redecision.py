@@ -71,10 +71,9 @@ class _Asking:
         self.progress()
         return answered.answers[0], answered.policy_version
 
-    def on_types(self, question: Question, answer: PolicyAnswer, objective: Weights) -> AnswersOnTypes:
-        """What the policy answers on the nodes of each type, or None if it answers as known gain does."""
-        (found,) = answers_on_types([(question, answer)], self.agent, objective)
-        self.progress()
+    def on_types(self, question: Question, answer: PolicyAnswer, version: str, objective: Weights) -> AnswersOnTypes:
+        """What it answers on the nodes of each type. Raises AgentUnavailable."""
+        (found,) = answers_on_types([(question, answer)], version, self.agent, objective, self.progress)
         return found
 
 
@@ -292,7 +291,7 @@ class _Pass:
             return None
         plain, answer, version = self._answered[place]
         question = self._types.with_types(plain, self._history(place).request, self._on_types[place], views)
-        on_types = self._asking.on_types(question, answer, self._config.objective.weights)
+        on_types = self._asking.on_types(question, answer, version, self._config.objective.weights)
         return self._propose(place, typed_decision_from(question, answer, on_types, version, self._snapshot))
 
     def _propose(self, place: int, decision: Decision | None) -> Allocation | None:

@@ -15,14 +15,14 @@ _LONGEST_HOST_LIST: Final = 8192
 """Characters: no update of a job is to be much longer than the others."""
 
 
-def may_get_a_type(candidate: Candidate) -> bool:
+def may_get_a_type(candidate: Candidate, now_s: float) -> bool:
     """Whether a job may get one type: it names none and no nodes, and may start as soon as it is let go.
 
     Tasks of an array start one after the other, each on the GPUs that are free then.
     """
     job = candidate.job
-    waits_for_others = job.held or job.reason == "Dependency" or candidate.begin_s > 0
-    return job.device == ANY_GPU and not job.required_nodes and not job.is_array and not waits_for_others
+    names_nothing = job.device == ANY_GPU and not job.required_nodes
+    return names_nothing and not job.is_array and not candidate.cannot_start_yet(now_s)
 
 
 def on_each_type(candidate: Candidate, types: Sequence[str], nodes: Sequence[NodeRecord]) -> Mapping[str, Candidate]:

@@ -73,6 +73,10 @@ class Candidate(msgspec.Struct, frozen=True):
         """When it may begin: at its own begin time, which may lie before the end of our deferral, or at once (0)."""
         return self.tag.user_begin
 
+    def cannot_start_yet(self, now_s: float) -> bool:
+        """Whether it is held, or waits for another job or for its own begin time."""
+        return self.job.held or self.job.reason == "Dependency" or self.begin_s > now_s
+
 
 def find_candidates(
     jobs: Sequence[JobRecord], config: Config, decided: Collection[tuple[int, int]]
