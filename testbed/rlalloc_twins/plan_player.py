@@ -105,7 +105,7 @@ class PlanPlayer:
         job_id = self.ids[job.key]
         states = self._states(job_id)
         if event.once and states != GONE and not any(state.startswith(event.once) for state in states):
-            if set(states) == {NEVER_STARTS}:  # what the user waits for will not come
+            if self._never_starts(job, states):  # what the user waits for will not come
                 return
             self._at(self._now_s() + ASK_AGAIN_S, lambda: self._user_event(job, number, event))
             return
@@ -113,6 +113,13 @@ class PlanPlayer:
         self.happened.setdefault(job.key, {})[number] = Happened(
             states, done.status, (done.output + done.error_output).strip(), time.time()
         )
+
+    def _never_starts(self, job: Submission, states: tuple[str, ...]) -> bool:
+        """Whether its dependency cannot be satisfied, or that of the job that it waits for, and so on."""
+        if set(states) != {"PENDING Dependency"} or job.after is None:
+            return set(states) == {NEVER_STARTS}
+        (other,) = (each for each in self._plan.submissions if each.key == job.after[0])
+        return self._never_starts(other, self._states(self.ids[other.key]))
 
     def _states(self, job_id: int) -> tuple[str, ...]:
         """States and reasons of a job and of its tasks, as in "PENDING BeginTime"; REQUEUED if it ran before.
