@@ -240,7 +240,7 @@ def _ask(
         try:
             on_types = answers_on_types(answered, decided.policy_version, agent, config.objective.weights, progress)
         except AgentUnavailable as err:
-            _log.warning("no answers for the types of GPU, jobs get as many GPUs of a type as of all: %s", err)
+            _log.warning("no answers for single GPU types, the answer for all nodes sets the number of GPUs: %s", err)
     for (question, answer), on_its_types in zip(answered, on_types, strict=True):
         candidate = question.candidate
         try:
