@@ -51,7 +51,10 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
         _has_cpus_of_a_refused_update,
         _met_rlallocd_at_work,
     )
-    return all(look(before, twin) == look(after, job) for look in looks)
+    if not all(look(before, twin) == look(after, job) for look in looks):
+        return False
+    begun = any(update.state == "begun" for each in job.decisions for update in each.updates)
+    return not (begun and _has_cpus_of_a_refused_update(after, job))  # it started with twice the decided CPUs
 
 
 def problems_of_events(planned: Submission, twin: TwinJob, job: TwinJob) -> Iterator[str]:

@@ -527,6 +527,18 @@ def test_cpus_that_slurm_adds_with_a_refused_update_are_not_compared_where_the_r
     assert "it was given" in texts(floor(untouched, without, MORE_NODES))[0]
 
 
+def test_a_job_that_starts_with_the_decided_cpus_doubled_is_not_compared_in_full() -> None:
+    """It started before the cycle that would have given it its request back; a bad end is told all the same."""
+    without = job_without(events={0: DOUBLED}, tasks={"": ended(TWICE)})
+    doubled = msgspec.structs.replace(SMALLER, cpus_per_task=2 * SMALLER.cpus_per_task)
+    begun = job_with(events={0: DOUBLED}, tasks={"": ended(doubled)})
+    found = floor(begun, without, MORE_NODES)
+    assert texts(found) == []
+    assert found.counts["an event found them in different states"] == 1
+    timeout = {"": msgspec.structs.replace(ended(doubled), state="TIMEOUT")}
+    assert texts(floor(msgspec.structs.replace(begun, tasks=timeout), without, MORE_NODES)) != []
+
+
 def test_a_size_may_be_refused_while_rlallocd_changes_the_job() -> None:
     without = job_without(events={0: Happened(("PENDING JobHeldUser",), 0, "", 4.0)})
     let_go_s = job_with().decisions[0].updates[0].at_s
