@@ -51,11 +51,16 @@ class LateDecisions:
         self._groups_when: dict[bytes, Groups] = {}
         self._leasts_when: dict[bytes, Numbers] = {}
 
+    def cannot_start_yet(self, number: int) -> bool:
+        """Whether a job waits for another one or for its own begin time."""
+        there = self._simulator.world.jobs[number]
+        return bool(there["unmet"] > 0 or there["begin_s"] > self._simulator.now_s)
+
     def first_answer(self, number: int, view: ClusterView, shares: Shares) -> Shares:
         """What a new job gets of the policy's answer: it is sized after those that wait and could start."""
         job, world = self._jobs[number], self._simulator.world
-        there, size = world.jobs[number], _allocation(shares, job, view)
-        if there["unmet"] > 0 or there["begin_s"] > self._simulator.now_s:  # Slurm may start it before a pass
+        size = _allocation(shares, job, view)
+        if self.cannot_start_yet(number):  # later, Slurm may start it before a pass
             stands = not asks_for_more(job.request, size)
         else:
             stands = newcomer_starts(world, self._pass, self._groups(), number, _row(size))

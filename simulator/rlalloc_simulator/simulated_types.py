@@ -97,10 +97,8 @@ class TypeChoices:
 
     def _may_choose(self, number: int) -> bool:
         """Whether a type may be chosen for a job, and none is: it may start now."""
-        job, there = self._jobs[number], self._simulator.world.jobs[number]
-        if there["unmet"] > 0 or there["begin_s"] > self._simulator.now_s:
-            return False
-        may = bool(self._allowed) and job.device == ANY_GPU
+        job = self._jobs[number]
+        may = bool(self._allowed) and job.device == ANY_GPU and not self.late.cannot_start_yet(number)
         return may and self._simulator.world.sizes[number]["pool"] == self._pool(job.asked)
 
     def _pools_of(self, number: int) -> dict[str, int]:
