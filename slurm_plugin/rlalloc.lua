@@ -251,7 +251,7 @@ do
 
    -- rlallocd reads a job, decides, and updates it; Slurm has no update that depends on what was read. So in an
    -- update of rlallocd's, the AdminComment ends with the uptime at which it read the job. The update is refused if
-   -- others have changed the job since. Otherwise this note is removed.
+   -- others may have changed the job since, or if it has started. Otherwise this note is removed.
    local READING, READING_BYTES = "()[; ]rlalloc%-read:(%d+%.?%d*)$", 48 -- as in rlallocd.submissions.job_tag
    local TAG = "rlalloc:v=1;"
    local STALE = 116 -- ESTALE ("Stale file handle"): rlallocd.slurm knows this refusal by it
@@ -268,13 +268,14 @@ do
       "time_limit", "shared", "exc_nodes", "req_nodes", "features", "reservation", "account", "qos", "partition",
    }
    local NICE = {"nice"} -- apart, because tools may set it again and again; only an update that sets it is refused
-   local STALE_UPDATE = "rlalloc: job %.0f: an update of rlallocd is refused: others changed the job after it was read"
+   local STALE_UPDATE = "rlalloc: job %.0f: an update of rlallocd is refused: the job may have changed since it was read"
    local BUSY_NOW = "rlalloc: job %.0f is being changed by rlalloc: try again in a few seconds"
 
    -- Of each job, by its id: when others changed it and its nice last, whether they have set its begin time, and since
    -- when, and when last, rlallocd has changed it without having begun it since. The jobs that were not changed for
    -- longest are forgotten.
    local recent, earlier, count = {}, {}, 0
+   local loaded = uptime() or 0 -- nothing is known of what others changed before
    local last_comment, last_read -- of the last update of rlallocd's that passed; slurmctld shows it for each array task
 
    --- What is remembered of a job; the caller may change it.
@@ -315,9 +316,17 @@ do
       return tonumber(read), sub(comment, 1, tail + start - 2)
    end
 
+   --- Whether a job has started. Some tasks of an array may have, while others wait.
+   local function has_started(job_rec)
+      return (number_of(job_rec, "array_job_id") or 0) == 0 and (number_of(job_rec, "job_state") or 0) % 256 ~= 0
+   end
+
    --- Whether rlallocd may update a job: nobody else has changed it since that reading.
-   local function admits_update(job_desc, job_id, read, comment)
-      local known, now = memory_of(job_id), uptime() or 0
+   local function admits_update(job_desc, job_rec, read, comment)
+      local known, now = memory_of(job_rec.job_id), uptime() or 0
+      if read < loaded or has_started(job_rec) then
+         return false
+      end
       if (known.changed or -1) >= read or ((known.niced or -1) >= read and sets(job_desc, NICE)) then
          return false
       end
@@ -384,7 +393,7 @@ do
          if begins then
             admitted = admits_release(job_id)
          else
-            admitted = admits_update(job_desc, job_id, read, comment)
+            admitted = admits_update(job_desc, job_rec, read, comment)
          end
          if admitted then
             return nil

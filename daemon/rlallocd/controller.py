@@ -241,7 +241,7 @@ class Controller:
         self._record(decided)
         self._decided.update({candidate.key: candidate.job.user for candidate, _ in decided})
         self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
-        self._applier.apply(decided, snapshot.read_s)
+        self._applier.apply(decided, snapshot.read_s, snapshot.new_jobs)
         done_s = time.time()
         waited = [candidate.job for candidate, _ in decided if candidate.deferred_by_us]
         for job in waited:
@@ -335,6 +335,7 @@ class Controller:
             scheduling=config.scheduling,
             gpu_defaults=config.gpu_defaults,
             read_s=read_s,
+            new_jobs=self._readings.new_jobs,
         )
         self.metrics.snapshot_s.observe(self._readings.reading_s)
         return snapshot

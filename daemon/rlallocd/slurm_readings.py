@@ -38,6 +38,9 @@ class SlurmReadings:
         self._nodes: tuple[NodeRecord, ...] = ()
         self._nodes_read = Interval()
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
+        self._job_ids: frozenset[int] = frozenset()
+        self.new_jobs: frozenset[int] = frozenset()
+        """Ids of the jobs that the last reading of all jobs has shown, and the one before has not."""
         self.calls = 0
         self.reading_s = 0.0
 
@@ -64,7 +67,10 @@ class SlurmReadings:
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """All jobs of now. Raises SlurmError."""
-        return self._read(self._slurm.jobs)
+        jobs = self._read(self._slurm.jobs)
+        job_ids = frozenset(job.job_id for job in jobs)
+        self.new_jobs, self._job_ids = job_ids - self._job_ids, job_ids
+        return jobs
 
     def nodes_beside(self, jobs: Sequence[JobRecord]) -> tuple[NodeRecord, ...]:
         """The nodes as last read, or read again where a job has started or ended since. Raises SlurmError."""

@@ -245,7 +245,7 @@ def test_what_others_set_before_the_update_stays(
         monkeypatch.setattr(slurm, "begin", refuse)
     application = apply(slurm, store, read_s=5.25)
     assert application.state == "left"
-    assert application.detail == "rlalloc.lua refused the update: someone else changed the job after it was read"
+    assert application.detail.startswith("rlalloc.lua refused the update: since the job was read, someone else ")
     wanted = RefusingSlurm(submitted(), of_others, 1)
     wanted.of_others = of_others
     wanted.set(of_others)

@@ -33,6 +33,7 @@ class Update(NamedTuple):
     at_s: float
     job_id: int = 7
     tag: str | None = TAG
+    more_of_job: Mapping[str, Any] = {}
 
 
 def decided(read_s: float, at_s: float, job_id: int = 7, **more: Any) -> Update:
@@ -55,13 +56,14 @@ def answers(interpreter: str, tmp_path: Path, updates: Sequence[Update]) -> list
     return [line for line in output(interpreter, tmp_path, updates) if line.isdigit()]
 
 
-def output(interpreter: str, tmp_path: Path, updates: Sequence[Update]) -> list[str]:
+def output(interpreter: str, tmp_path: Path, updates: Sequence[Update], loaded_s: float = 0.0) -> list[str]:
     """The same with what is logged, and the AdminComment of each update that passes."""
     for name in ("rlalloc.lua", "job_submit.lua"):
         shutil.copy(PLUGIN / name, tmp_path)
     calls = "\n".join(
         f"""modify({literal({**UNSET, **each.fields})},
-        {literal({"job_id": each.job_id, "user_id": OWNER, "admin_comment": each.tag})}, {each.uid}, {each.at_s})"""
+        {literal({"job_id": each.job_id, "user_id": OWNER, "admin_comment": each.tag, **each.more_of_job})},
+        {each.uid}, {each.at_s})"""
         for each in updates
     )
     program = f"""
@@ -69,7 +71,7 @@ def output(interpreter: str, tmp_path: Path, updates: Sequence[Update]) -> list[
     for _, level in ipairs({{"log_error", "log_info", "log_user"}}) do
        slurm[level] = function(...) print(level .. " " .. string.format(...)) end
     end
-    local up = 0
+    local up = {loaded_s}
     local real_open = io.open
     io.open = function(path, mode)
        if path ~= "/proc/uptime" then return real_open(path, mode) end
@@ -114,7 +116,7 @@ def test_what_others_set_since_the_reading_stands(
     said = output(interpreter, tmp_path, [by_user(10.51, uid, **fields), decided(10.50, 10.6)])
     assert said[0] == "0"
     assert said[-3] == (
-        "log_info rlalloc: job 7: an update of rlallocd is refused: others changed the job after it was read"
+        "log_info rlalloc: job 7: an update of rlallocd is refused: the job may have changed since it was read"
     )
     assert said[-2] == STALE
     assert answers(interpreter, tmp_path, [by_user(10.51, uid, **fields), decided(10.52, 10.6)]) == ["0", "0"]
@@ -174,6 +176,30 @@ def test_after_a_refusal_a_later_reading_counts(interpreter: str, tmp_path: Path
     """Of a restoration, for example: rlallocd reads the job again."""
     updates = [by_user(10.51, num_tasks=2), decided(10.50, 10.6), decided(10.7, 10.8)]
     assert answers(interpreter, tmp_path, updates) == ["0", STALE, "0"]
+
+
+@pytest.mark.parametrize(
+    ("job", "answer"),
+    [
+        ({"job_state": 0, "array_job_id": 0}, "0"),
+        ({"job_state": 0x8000, "array_job_id": 0}, "0"),  # JOB_COMPLETING: it was requeued
+        ({"job_state": 1, "array_job_id": 0}, STALE),
+        ({"job_state": 0x4001, "array_job_id": 0}, STALE),  # JOB_CONFIGURING
+        ({"job_state": 1, "array_job_id": 6}, "0"),
+    ],
+    ids=str,
+)
+def test_a_job_that_has_started_keeps_its_size(
+    interpreter: str, tmp_path: Path, job: Mapping[str, int], answer: str
+) -> None:
+    """The update of an array may find that some of its tasks have started."""
+    assert answers(interpreter, tmp_path, [decided(10.5, 10.6)._replace(more_of_job=job)]) == [answer]
+
+
+def test_nothing_is_changed_by_a_reading_from_before_the_module_was_loaded(interpreter: str, tmp_path: Path) -> None:
+    """A slurmctld that was restarted has forgotten what others changed."""
+    assert STALE in output(interpreter, tmp_path, [decided(10.5, 10.8)], loaded_s=10.6)
+    assert output(interpreter, tmp_path, [decided(10.7, 10.8)], loaded_s=10.6) == ["0", NOTED]
 
 
 def test_a_release_is_refused_once_after_a_begin_time_of_others(interpreter: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Nothing here touches Slurm or the store.
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
@@ -67,7 +67,8 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     ``granted`` collects the sizes that this cycle gives to jobs. ``speeds`` says how each family of jobs scales.
     ``gpu_defaults`` are those of slurm.conf.
     ``unchecked`` are nodes on which Slurm may not call the TaskProlog.
-    ``read_s`` is when the reading of the jobs began (seconds of uptime), None if that is not known.
+    ``read_s`` is when the reading of the jobs began (seconds of uptime), None if that is not known. ``new_jobs`` are
+    the ids of those that the reading before did not show.
     """
 
     taken_s: float
@@ -84,6 +85,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     scheduling: SchedulingRules = SchedulingRules()
     gpu_defaults: GpuDefaults = GpuDefaults()
     read_s: float | None = None
+    new_jobs: Set[int] = frozenset()
 
     @cached_property
     def site(self) -> SiteView:

@@ -6,7 +6,7 @@ SlurmError
 ├── AnswerTooLong      a command was ended because it printed more than was wanted: ask for less; no fault
 ├── UpdateRefused      slurmctld said no to an update; parts of it may have been applied all the same
 │   ├── UnknownJob     slurmctld no longer knows the job, or any of the jobs
-│   └── JobChanged     others changed the job after it was read: rlalloc.lua refused the update
+│   └── JobChanged     the job may have changed since it was read: rlalloc.lua refused the update
 └── UnexpectedAnswer   Slurm printed what this version of rlalloc cannot read
 """
 

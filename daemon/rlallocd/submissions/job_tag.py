@@ -122,6 +122,11 @@ def with_reading(admin_comment: str, read_s: float) -> str:
     return noted if fits_slurmdbd(noted) else admin_comment
 
 
+def has_reading(admin_comment: str) -> bool:
+    """Whether an AdminComment has the note of a reading: of a job, slurmctld has not called rlalloc.lua then."""
+    return _READING.search(admin_comment) is not None
+
+
 def _joined(admin_comment: str, note: str) -> str:
     return f"{admin_comment}{';' if _TAG_ALONE.fullmatch(admin_comment) else ' '}{note}".strip()
 

@@ -53,7 +53,7 @@ class JobUpdates:
             self._slurm.update(plan)
         except JobChanged as err:
             _log.info(
-                "job %d: update not carried out: others changed the job after it was read",
+                "job %d: update not carried out: the job may have changed since it was read",
                 plan.job_id,
                 extra={"job_id": plan.job_id},
             )

@@ -36,7 +36,10 @@ RESTORATIONS: Final = 3
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
 
-CHANGED_SINCE: Final = "rlalloc.lua refused the update: someone else changed the job after it was read"
+CHANGED_SINCE: Final = (
+    "rlalloc.lua refused the update: since the job was read, someone else changed it, "
+    "or it started, or slurmctld was restarted"
+)
 
 _Found = TypeVar("_Found")
 

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Final, Literal
 
@@ -23,7 +23,7 @@ from rlallocd.decisions.decisions import LEAST_GRACE_LEFT_S
 from rlallocd.knowledge.job_plans import looks_for_a_plan
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan
 from rlallocd.submissions.candidates import Candidate
-from rlallocd.submissions.job_tag import fits_slurmdbd, read_tag, with_plan_note
+from rlallocd.submissions.job_tag import fits_slurmdbd, has_note, has_reading, read_tag, with_plan_note
 from rlallocd.transactions.changes_of_others import taking_back_kept
 from rlallocd.transactions.job_updates import JobUpdates, in_batches
 from rlallocd.transactions.journal import Journal
@@ -76,6 +76,8 @@ class Applier:
         self._stopping = stopping
         self._unanswered: dict[int, float] = {}
         """Applications whose updates slurmctld may still carry out, by when they were first read as submitted."""
+        self._is_judged = False
+        """Whether rlalloc.lua judges updates: it has removed the notes of those that were read back last."""
         self._note_sent_by_others(self._journal.open_entries)
 
     @property
@@ -83,11 +85,17 @@ class Applier:
         """Ids of jobs with an update that is not finished, known without the store. Only ``finish`` lets them go."""
         return self._journal.open_jobs
 
-    def apply(self, decided: Sequence[tuple[Candidate, Decision]], read_s: float | None = None) -> None:
+    def apply(
+        self,
+        decided: Sequence[tuple[Candidate, Decision]],
+        read_s: float | None = None,
+        new_jobs: Set[int] = frozenset(),
+    ) -> None:
         """Apply all decisions that change a job and let all jobs go that were deferred for us. Raises SlurmError.
 
         ``read_s`` is when the reading on which they are based began (seconds of uptime), or None if that is not
-        known. If others have changed a job since then, rlalloc.lua refuses its update.
+        known. If others have changed a job since then, rlalloc.lua refuses its update. ``new_jobs`` are the ids of
+        jobs that were first read then: no older reading is part of their records.
 
         A job that is not deferred is updated and verified, and keeps its place in the queue. If Slurm fails on the
         way, the journal keeps what is open and ``finish`` goes on with it. Told to stop, it lets the jobs that
@@ -103,12 +111,15 @@ class Applier:
         self._updates.begin([(each.job.job_id, each.begin_s) for each in waiting])
         batches = in_batches(zip(applications, (candidate for candidate, _ in changed), strict=True))
         # Users change jobs, and Slurm starts some, while jobs are decided.
-        latest = self._updates.read_back([application.job_id for application, _ in batches[0]]) if batches else {}
+        new_jobs = new_jobs if read_s is not None else frozenset()
+        following = self._to_read(batches[0], new_jobs) if batches else []
+        latest = self._updates.read_back(following) if batches else {}
         for number, batch in enumerate(batches, 1):
+            latest = _as_decided(batch, following) | latest
             if self._stopping():
                 self._leave(batch, latest, "rlallocd was told to stop")
                 continue
-            following = [application.job_id for application, _ in itertools.chain(*batches[number : number + 1])]
+            following = self._to_read(list(itertools.chain(*batches[number : number + 1])), new_jobs)
             latest = self._apply_batch(batch, latest, following, plans, read_s)
 
     def finish(self, applications: Sequence[Application]) -> None:
@@ -191,6 +202,21 @@ class Applier:
         """
         return self._updates.release(job)
 
+    def _to_read(self, batch: Sequence[tuple[Application, Candidate]], new_jobs: Set[int]) -> list[int]:
+        """The jobs of a batch that have to be read again just before their updates.
+
+        ``new_jobs`` need not be if rlalloc.lua judges updates: it refuses an update if others have changed the job
+        since, or if it has started. Some tasks of an array may have started, so arrays are read again.
+        """
+        return [
+            application.job_id
+            for application, candidate in batch
+            if not self._is_judged
+            or application.job_id not in new_jobs
+            or not candidate.job.fields.reported
+            or candidate.job.array_job_id
+        ]
+
     def _apply_batch(
         self,
         batch: Sequence[tuple[Application, Candidate]],
@@ -201,7 +227,7 @@ class Applier:
     ) -> dict[int, JobRecord]:
         """Update, read back and begin or restore one batch; returns the reading, of the ``following`` jobs too.
 
-        ``latest`` is the reading just before: a job that others changed since the decision is not touched.
+        ``latest`` is the last reading before: a job that others changed since the decision is not touched.
         """
         open_still: list[Application] = []
         refusals: dict[int, str] = {}
@@ -243,12 +269,22 @@ class Applier:
                 open_still.append(application)
         touched = [*open_still, *(application for application, _ in changed_since)]
         jobs = self._updates.read_back([*(application.job_id for application in touched), *following])
+        self._look_for_notes(refusals, jobs, read_s)
         self._let_go([(application, jobs.get(job.job_id, job)) for application, job in changed_since])
         if wrong := self._settlement.settle(
             open_still, jobs, refusals
         ):  # their users may have changed them since that reading
             self._settlement.restore(wrong, {**jobs, **self._updates.read_back([each.job_id for each, _ in wrong])})
         return jobs
+
+    def _look_for_notes(
+        self, refusals: Mapping[int, str], jobs: Mapping[int, JobRecord], read_s: float | None
+    ) -> None:
+        """Learn from updates that were carried out whether rlalloc.lua has removed the notes of their reading."""
+        comments = [jobs[job_id].admin_comment for job_id, why in refusals.items() if not why and job_id in jobs]
+        noted = [comment for comment in comments if has_note(comment)]
+        if noted and read_s is not None:
+            self._is_judged = not any(map(has_reading, noted))
 
     def _note_sent_by_others(self, applications: Sequence[Application]) -> None:
         """Note updates of another process, before a restart or takeover: nobody knows whether they were answered."""
@@ -293,6 +329,12 @@ class Applier:
     def _let_go(self, left: Sequence[tuple[Application, JobRecord]]) -> None:
         """Begin those that are still deferred for us, in one call. If that fails, the next cycle begins them."""
         self._updates.begin([(each.job_id, each.begin_s) for each, job in left if is_deferred(job, each)])
+
+
+def _as_decided(batch: Sequence[tuple[Application, Candidate]], read: Sequence[int]) -> dict[int, JobRecord]:
+    """The records on which the decisions of a batch are based, of jobs that were not ``read`` again."""
+    jobs = {application.job_id: candidate.job for application, candidate in batch}
+    return {job_id: job for job_id, job in jobs.items() if job_id not in read}
 
 
 def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
