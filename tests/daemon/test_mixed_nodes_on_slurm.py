@@ -9,10 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
 from rlalloc.config import SlurmSection
 from rlalloc.job import Shares
+from rlalloc.policy.policies import CURRENT, PolicyStore
 from rlalloc.store import Application
+from rlalloc_agent.actor import Actor
 from rlalloc_testbed import USER, Installation, install, start_site
 from rlalloc_testbed.installation import PLUGIN
 from rlallocd.cluster.node_pools import NodePools
@@ -21,6 +24,7 @@ from rlallocd.submissions.request_sizes import size_of
 from rlallocd.transactions.update_plans import plan_update
 from slurm_testbed import NodeKind, Site, wait_until
 from slurm_testbed.processes import PROGRAMS_VARIABLE
+from tests.agent.running_server import add_version
 
 from .scripted_agent import agent_that_answers
 
@@ -392,6 +396,33 @@ def test_a_type_is_chosen_for_a_job_that_names_none_in_any_form(choosing: Instal
         assert choosing.job(job_id)["ExcNodeList"] == "n2,n3,n4,n5", form
         name, _, devices = choosing.output(job_id).strip().partition(" ")
         assert (name, devices.count(",")) == ("n1", 3), form
+
+
+@pytest.fixture
+def network(choosing: Installation) -> Iterator[str]:
+    """The version of a policy whose network answers everywhere, with fewer GPUs than the heuristic."""
+    policies = PolicyStore(Path(choosing.settings["policy"]["directory"]))
+    actor = Actor()
+    with torch.no_grad():
+        actor.residual.bias[0] -= 0.5
+    version = add_version(policies, actor)
+    policies.promote(version)
+    yield version
+    (policies.directory / CURRENT).unlink()
+
+
+def test_a_network_picks_the_type_together_with_its_own_count(choosing: Installation, network: str) -> None:
+    wait_until(lambda: f"serving policy {network}" in choosing.log("rlalloc-agent"), what="the network answers")
+    job_id = choosing.submit(LLM.format(words="gpus=1-4"), *ANY_TYPE["--gpus-per-node"])
+    choosing.site.wait_for_states([job_id], ENDED)
+    decision = choosing.decision(job_id)
+    assert decision.policy_version == network
+    size = decision.allocation
+    assert size is not None
+    assert size.gpu_type is not None
+    assert (size.gpu_type.name, size.gpus) == ("a100", 2)
+    assert choosing.job(job_id)["NodeList"] == "n1"
+    assert "gres/gpu=2" in choosing.job(job_id)["TRES"].split(",")
 
 
 def test_a_job_of_a_chosen_type_gets_its_request_back_where_the_type_is_lost(choosing: Installation) -> None:

@@ -137,11 +137,11 @@ class SmallestAgent:
         return Decided(request_id="1", policy_version="v1", answers=(PolicyAnswer(shares, 0.0),) * len(questions))
 
 
-@pytest.mark.parametrize(("fails_at", "expected"), [(0, (4, "a100")), (2, (1, ""))])
+@pytest.mark.parametrize(("fails_at", "expected"), [(0, (4, "a100")), (2, (1, "a100"))])
 def test_another_policy_than_known_gain_answers_for_the_nodes_of_each_type(
     fails_at: int, expected: tuple[int, str]
 ) -> None:
-    """One GPU of a type would not pay. Without the second answer, the job gets one GPU of any type."""
+    """Without the second answer, the job gets one GPU, as on all nodes."""
     agent = SmallestAgent(fails_at=fails_at)
     job = new_job(admin_comment=TAG_OF_NOW.replace("ask=", "ask=gpus=1-8"))
     partitions = {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}

@@ -66,7 +66,7 @@ def chosen_type(
     starts_on = _where_it_starts(answered, typed)
     only = {name: _waiting_only_for(name, plain.view, typed) for name in typed}
     anywhere = dataclasses.replace(plain.view, queued=_NOBODY, behind=max(0, plain.view.crowd - sum(only.values())))
-    plain_s = min(known_costs_s(plain.job, (plain.job.request, answered), anywhere, plain.job.speed))
+    (plain_s,) = known_costs_s(plain.job, (answered,), anywhere, plain.job.speed)
     best, least_s = None, math.inf
     for name in sorted(allowed & typed.keys()):
         job, view = typed[name]
