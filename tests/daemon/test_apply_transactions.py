@@ -19,12 +19,14 @@ from rlalloc.job import Allocation
 from rlalloc.store import Application, Decision, Store
 from rlalloc.tres import parse_tres
 from rlalloc_testbed import USER, Installation, install
+from rlallocd.process.uptime import uptime_s
 from rlallocd.slurm import JobRecord, RequestFields, Slurm, UpdatePlan, connect
 from rlallocd.submissions.candidates import Candidate, find_candidates, find_deferred
 from rlallocd.submissions.intercept import write_intercept
 from rlallocd.submissions.job_tag import Tag
 from rlallocd.submissions.request_sizes import size_of
 from rlallocd.transactions import job_updates, settlement
+from rlallocd.transactions.settlement import CHANGED_SINCE
 from rlallocd.transactions.transactions import Applier
 from slurm_testbed import Site
 
@@ -35,6 +37,7 @@ JOB = """#!/bin/sh
 #RLALLOC gpus=1-2
 : torchrun train.py
 """
+RUNS = JOB.replace(": torchrun", "sleep 30; : torchrun")
 FORMS = (
     "-N1 --gres=gpu:4 -c8 --mem=64G",
     "-N1 --gres=gpu:a100:4 -c8 --mem=64G",
@@ -89,6 +92,12 @@ class Engine:
         )
         self.store.add_decisions([decision])
         return candidate, decision
+
+    def learn_that_updates_are_judged(self) -> None:
+        """From then on, new jobs are not read again before their updates."""
+        job_id = self.installation.submit(JOB)
+        read_s = uptime_s()
+        self.applier.apply([self.decide(self.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8)], read_s)
 
     def application(self, decision: Decision) -> Application:
         return self.store.applications(decision.id)[-1]
@@ -183,9 +192,45 @@ def test_what_users_change_between_decision_and_update_stays(engine: Engine) -> 
         assert engine.size(decision.job_id) == engine.size(twin), change
 
 
+def test_what_users_change_of_new_jobs_stays_though_these_are_not_read_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rlalloc.lua refuses the updates. A nice of the user's is no reason: the update does not set it."""
+    engine.learn_that_updates_are_judged()
+    changes = ("TimeLimit=5", "MinMemoryNode=102400", "QOS=normal", "Nice=7")
+    jobs = [engine.installation.submit(script) for script in (*([JOB] * len(changes)), RUNS)]
+    read_s = uptime_s()
+    decided = [engine.decide(candidate, gpus_per_node=1, cpus_per_task=8) for candidate in engine.candidates(*jobs)]
+    for job_id, change in zip(jobs, changes, strict=False):
+        engine.site.run(["scontrol", "update", f"JobId={job_id}", change], user=USER)
+    engine.slurm.begin([jobs[-1]], 0)
+    engine.site.wait_for_states([jobs[-1]], {"RUNNING"}, timeout_s=WITHIN_S)
+    read: list[Sequence[int]] = []
+    read_back = engine.slurm.read_back
+
+    def noted(job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        read.append(job_ids)
+        return read_back(job_ids)
+
+    monkeypatch.setattr(engine.slurm, "read_back", noted)
+    engine.applier.apply(decided, read_s, frozenset(jobs))
+    assert [len(job_ids) for job_ids in read] == [0, len(jobs)]
+    *changed, nice, started = [engine.application(decision) for _, decision in decided]
+    assert {each.state for each in (*changed, started)} == {"left"}
+    assert {each.detail for each in (*changed, started)} == {CHANGED_SINCE}
+    assert nice.state == "begun"
+    engine.site.wait_for_states(jobs, {"COMPLETED"}, timeout_s=WITHIN_S)
+    for job_id, change in zip(jobs, changes, strict=False):
+        job = engine.installation.job(job_id)
+        assert ("gres/gpu=1" if change == "Nice=7" else "gres/gpu=4") in job["TRES"].split(","), change
+    assert "gres/gpu=4" in engine.installation.job(jobs[-1])["TRES"].split(",")
+    assert engine.installation.job(jobs[0])["TimeLimit"] == "00:05:00"
+    assert engine.installation.job(jobs[-2])["Nice"] == "7"
+
+
 def test_a_job_that_runs_by_now_is_not_updated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update may take nodes and time from a job that runs."""
-    job_id = engine.installation.submit(JOB.replace(": torchrun", "sleep 30; : torchrun"))
+    job_id = engine.installation.submit(RUNS)
     decided = engine.decide(engine.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8)
     engine.slurm.begin([job_id], 0)
     engine.site.wait_for_states([job_id], {"RUNNING"}, timeout_s=WITHIN_S)
