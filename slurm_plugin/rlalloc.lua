@@ -271,9 +271,8 @@ do
    local STALE_UPDATE = "rlalloc: job %.0f: an update of rlallocd is refused: the job may have changed since it was read"
    local BUSY_NOW = "rlalloc: job %.0f is being changed by rlalloc: try again in a few seconds"
 
-   -- Of each job, by its id: when others changed it and its nice last, whether they have set its begin time, and since
-   -- when, and when last, rlallocd has changed it without having begun it since. The jobs that were not changed for
-   -- longest are forgotten.
+   -- Of each job, by its id: when others changed it, its nice and its begin time last, and since when, and when last,
+   -- rlallocd has changed it without having begun it since. The jobs that were not changed for longest are forgotten.
    local recent, earlier, count = {}, {}, 0
    local loaded = uptime() or 0 -- nothing is known of what others changed before
    local last_comment, last_read -- of the last update of rlallocd's that passed; slurmctld shows it for each array task
@@ -327,7 +326,8 @@ do
       if read < loaded or has_started(job_rec) then
          return false
       end
-      if (known.changed or -1) >= read or ((known.niced or -1) >= read and sets(job_desc, NICE)) then
+      local changed = max(known.changed or -1, known.begin or -1)
+      if changed >= read or ((known.niced or -1) >= read and sets(job_desc, NICE)) then
          return false
       end
       if known.ours == nil or now - known.ours > UNVERIFIED_S then
@@ -369,7 +369,7 @@ do
       if resizes and is_unverified and modify_uid == job_rec.user_id then
          return false
       end
-      known.begin = known.begin or begins
+      known.begin = begins and now or known.begin
       known.changed = changes and now or known.changed
       known.niced = renices and now or known.niced
       return true

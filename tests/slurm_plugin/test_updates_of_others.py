@@ -104,6 +104,7 @@ def test_an_update_of_rlallocd_passes_without_its_note(interpreter: str, tmp_pat
         {"tres_per_node": "gres:gpu:1"},
         {"time_limit": 10},
         {"time_limit": 2**32 - 1},
+        {"begin_time": 1_795_300_000},
         {"qos": "second"},
         {"req_nodes": ""},
     ],
@@ -159,7 +160,6 @@ def test_a_user_is_kept_out_for_some_seconds_even_if_rlallocd_tries_again_and_ag
         by_user(10.51),
         by_user(10.51, comment="mine", priority=0),
         by_user(10.51, ROOT, priority=0),
-        by_user(10.51, begin_time=1_795_300_000),
         Update({"num_tasks": 2}, OWNER, 10.51, job_id=8),
         Update({"num_tasks": 2}, OWNER, 10.51, tag="somebody else's"),
         Update({"num_tasks": 2}, OWNER, 10.51, tag=None),
@@ -168,7 +168,7 @@ def test_a_user_is_kept_out_for_some_seconds_even_if_rlallocd_tries_again_and_ag
     ],
 )
 def test_what_does_not_matter_to_a_size(interpreter: str, tmp_path: Path, update: Update) -> None:
-    """Holds, begin times, other jobs, jobs without a tag, and what rlallocd itself does."""
+    """Holds, other jobs, jobs without a tag, and what rlallocd itself does."""
     assert answers(interpreter, tmp_path, [update, decided(10.50, 10.6)]) == ["0", "0"]
 
 
