@@ -17,6 +17,7 @@ from rlalloc_twins.twin_record import Run, TwinJob
 
 _PARTITION: Final = "SLURM_JOB_PARTITION"
 """In a step on 22.05, all that the job named."""
+_NAME: Final = "SLURM_JOB_NAME"
 _PARTITIONS: Final = re.compile(r"--partition=(\w+(?:,\w+)*)")
 _TAG: Final = "rlalloc:v=1"
 _UNREAD: Final = ";words=too-long"
@@ -53,9 +54,13 @@ def problems_of_runs(
         counts["environments compared"] += 1
         runs: tuple[Run, ...] = (twin.runs[name], job.runs[name])
         if _may_differ_in_partition(planned, job, runs):
-            if others := _partitions_of(job.runs[name]) - _named_partitions(planned, twin, job):
+            if others := _values_of(_PARTITION, job.runs[name]) - _named_partitions(planned, twin, job):
                 yield f"its environment names {sorted(others)}, which are no partitions of the job"
-            runs = tuple(map(_without_partition, runs))
+            runs = tuple(_without(_PARTITION, run) for run in runs)
+        if names := _new_names(planned):  # slurmd may have had the job already, or not
+            if others := _values_of(_NAME, job.runs[name]) - _values_of(_NAME, twin.runs[name]) - names:
+                yield f"its environment has {sorted(others)} as names of the job"
+            runs = tuple(_without(_NAME, run) for run in runs)
         yield from _problems(name, runs, twin, job, outer, by_user)
 
 
@@ -121,9 +126,15 @@ def _asked_partitions(planned: Submission) -> set[str]:
     return {name for names in asked for name in names.split(",")}
 
 
-def _partitions_of(run: Run) -> set[str]:
+def _new_names(planned: Submission | None) -> set[str]:
+    """The names that a job's user gives it after its submission."""
+    words = (word.partition("=") for event in (planned.events if planned else ()) for word in event.words)
+    return {value for field, _, value in words if field == "JobName"}
+
+
+def _values_of(variable: str, run: Run) -> set[str]:
     variables = (run.batch, *run.steps.values())
-    return {name for each in variables if _PARTITION in each for name in each[_PARTITION].split(",")}
+    return {value for each in variables if variable in each for value in each[variable].split(",")}
 
 
 def _named_partitions(planned: Submission | None, twin: TwinJob, job: TwinJob) -> set[str]:
@@ -132,9 +143,9 @@ def _named_partitions(planned: Submission | None, twin: TwinJob, job: TwinJob) -
     return had | (_asked_partitions(planned) if planned is not None else set())
 
 
-def _without_partition(run: Run) -> Run:
+def _without(variable: str, run: Run) -> Run:
     def left(variables: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in variables.items() if name != _PARTITION}
+        return {name: value for name, value in variables.items() if name != variable}
 
     steps = {number: left(step) for number, step in run.steps.items()}
     return msgspec.structs.replace(run, batch=left(run.batch), steps=steps)

@@ -460,8 +460,12 @@ def test_a_resized_job_may_not_move_to_other_limits() -> None:
 
 def started_in(partition: str, job: TwinJob) -> TwinJob:
     """The partition in the environments, as 24.11 gives it."""
+    return with_variable("SLURM_JOB_PARTITION", partition, job)
+
+
+def with_variable(name: str, value: str, job: TwinJob) -> TwinJob:
     (run,) = job.runs.values()
-    batch, step = ({**each, "SLURM_JOB_PARTITION": partition} for each in (run.batch, run.steps[0]))
+    batch, step = ({**each, name: value} for each in (run.batch, run.steps[0]))
     return msgspec.structs.replace(job, runs={"0.0": msgspec.structs.replace(run, batch=batch, steps={0: step})})
 
 
@@ -473,6 +477,18 @@ def test_of_several_partitions_a_job_may_start_in_another_one() -> None:
     assert texts(floor(with_rlalloc, without, plan)) == []
     (problem,) = texts(floor(started_in("other", job_with()), without, plan))
     assert "its environment names ['other'], which are no partitions of the job" in problem
+
+
+def test_a_job_that_was_renamed_as_it_started_may_have_either_name() -> None:
+    with_rlalloc, without = (
+        with_variable("SLURM_JOB_NAME", name, job) for name, job in (("new", job_with()), ("old", job_without()))
+    )
+    assert "SLURM_JOB_NAME" in texts(floor(with_rlalloc, without))[0]
+    event = UserEvent("update", 0.0, ("JobName=new",))
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(event,)),))
+    assert texts(floor(with_rlalloc, without, plan)) == []
+    (problem,) = texts(floor(with_variable("SLURM_JOB_NAME", "other", job_with()), without, plan))
+    assert "its environment has ['other'] as names of the job" in problem
 
 
 def test_a_job_whose_move_was_refused_starts_in_its_partition() -> None:
