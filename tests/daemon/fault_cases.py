@@ -212,9 +212,8 @@ REQUEUED: Final = (  # it has had its wait, so the added nice is taken back
     Fault(
         "it starts and is requeued before the update",
         {"update1": 'requeued; real "$@"'},
-        ("begun",),
+        ("left",),
         UNTIL_REQUEUED,
-        nice=0,
     ),
     Fault(
         "it starts and is requeued after the update",
