@@ -196,6 +196,37 @@ def test_what_started_is_judged_by_its_totals() -> None:
     assert verify_started(with_more, ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
 
 
+def test_a_started_job_may_have_more_cpus_than_it_asked_for() -> None:
+    """Slurm gives whole cores and, with CR_Socket, whole sockets: 32 CPUs instead of 2, for instance."""
+    as_decided = msgspec.structs.replace(UPDATED, state="RUNNING", cpus=16, fields=RequestFields())
+    assert verify_started(as_decided, ORIGINAL, INTENDED, SUBMITTED).verdict == "as decided"
+    assert verify_started(as_decided, ORIGINAL, INTENDED, None).verdict == "as decided"
+    fewer = msgspec.structs.replace(as_decided, cpus=4)
+    assert verify_started(fewer, ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    per_cpu = _fields(SUBMITTED, mem_mib_per_node=0, mem_mib_per_cpu=3125)
+    as_submitted = msgspec.structs.replace(per_cpu, state="RUNNING", cpus=128, mem_mib=128 * 3125)
+    assert verify_started(as_submitted, ORIGINAL, INTENDED, per_cpu).verdict == "as submitted"
+    assert verify_started(as_submitted, ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    per_gpu = _fields(per_cpu, mem_mib_per_gpu=25_000)  # 22.05 shows DefMemPerCPU beside it
+    of_gpus = msgspec.structs.replace(as_submitted, mem_mib=200_000)
+    assert verify_started(of_gpus, ORIGINAL, INTENDED, per_gpu).verdict == "as submitted"
+
+
+def test_where_only_the_cpus_differ_a_started_job_has_the_most_that_it_can_have_asked_for() -> None:
+    fewer = msgspec.structs.replace(ORIGINAL, cpus_per_task=8)
+
+    def verdict(cpus: int) -> str:
+        started = msgspec.structs.replace(SUBMITTED, state="RUNNING", cpus=cpus, fields=RequestFields())
+        return verify_started(started, ORIGINAL, fewer, SUBMITTED).verdict
+
+    assert [verdict(cpus) for cpus in (32, 48, 64, 128)] == [
+        "as decided",
+        "as decided",
+        "as submitted",
+        "as submitted",
+    ]
+
+
 def test_an_exclusive_job_that_was_not_updated_started_as_submitted_on_whole_nodes() -> None:
     """As squeue tells it: the nodes, CPUs, memory and GPUs are those of its nodes, the rest is its request."""
     asked = msgspec.structs.replace(SUBMITTED, is_exclusive=True)

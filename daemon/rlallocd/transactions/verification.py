@@ -105,7 +105,8 @@ def verify_started(
 ) -> Verification:
     """What a job started with: the totals, which are final then. Anybody may still change its time limit.
 
-    A job that is still exclusive has all of its nodes, whatever it asked for: then its request decides.
+    A job that is still exclusive has all of its nodes, whatever it asked for: then its request decides. Any other may
+    have more CPUs than it asked for, since Slurm gives whole cores, and with CR_Socket whole sockets.
     """
     found = {"nodes": float(job.nodes)} | _totals(job)
     wrong = _unlike(found, _allowed(intended))
@@ -121,8 +122,22 @@ def verify_started(
         or not _unlike(found, _allowed(original))
         or _has_its_whole_nodes(job, original, before)
     )
+    of_original = not as_submitted and _has_more_cpus(job, original, before)
+    if not as_submitted and _has_more_cpus(job, intended) and not (of_original and original.cpus > intended.cpus):
+        return Verification("as decided", "")
+    as_submitted = as_submitted or of_original
     text = "; ".join(f"{name} {value:g} instead of {wanted:g}" for name, (value, wanted) in wrong.items())
     return Verification("as submitted" if as_submitted else "neither", text)
+
+
+def _has_more_cpus(job: JobRecord, size: Allocation, before: JobRecord | None = None) -> bool:
+    """Whether a job that started has a size, but for more CPUs; it has memory per CPU, as ``before``, for each."""
+    per_cpu = before is not None and not before.fields.mem_mib_per_gpu and before.fields.mem_mib_per_cpu
+    found = {"nodes": float(job.nodes)} | _totals(job)
+    wanted = _allowed(size) | {"CPUs in total": (job.cpus,)}
+    if per_cpu:
+        wanted["MiB in total"] = (per_cpu * job.cpus,)
+    return job.cpus > size.cpus and not _unlike(found, wanted)
 
 
 def _has_its_whole_nodes(job: JobRecord, original: Allocation, before: JobRecord | None) -> bool:
