@@ -94,7 +94,8 @@ def test_a_site_that_is_right_is_ok() -> None:
     [
         ({"job_submit_plugins": frozenset({"all_partitions"})}, "submit plugin", "FAIL"),
         ({"select_type": "select/linear"}, "SelectType", "FAIL"),
-        ({"select_parameters": frozenset({"cr_socket_memory"})}, "SelectType", "WARN"),  # 24.11 does not do so
+        ({"select_parameters": frozenset({"cr_socket_memory"})}, "SelectType", "WARN"),
+        ({"slurm_version": "24.11.5", "select_parameters": frozenset({"cr_socket"})}, "SelectType", "WARN"),
         ({"select_parameters": frozenset({"cr_core", "cr_one_task_per_core"})}, "SelectType", "WARN"),
         ({"accounting_tres": frozenset({"cpu"})}, "GPU counts", "FAIL"),
         ({"accounting_tres": frozenset({"gres/gpu:a100"})}, "GPU counts", "OK"),

@@ -138,6 +138,9 @@ class TestSchedulingRules:
                 SchedulingRules(preempts_by="partition"),
             ),
             ({"PreemptType": "preempt/qos", "PreemptMode": "GANG,SUSPEND"}, SchedulingRules()),
+            ({"SelectTypeParameters": "CR_SOCKET_MEMORY,CR_LLN"}, SchedulingRules(gives_sockets=True)),
+            ({"SelectTypeParameters": "CR_SOCKET"}, SchedulingRules(gives_sockets=True)),
+            ({"SelectTypeParameters": "CR_CORE_MEMORY"}, SchedulingRules()),
         ],
     )
     def test_what_is_printed_is_read_and_the_rest_is_as_usual(

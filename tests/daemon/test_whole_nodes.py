@@ -9,7 +9,7 @@ import pytest
 from rlalloc_cli.explain import as_asked
 from rlallocd.decisions.agent_client import AgentClient
 from rlallocd.decisions.decisions import Snapshot, decide
-from rlallocd.slurm import PartitionRecord, RequestFields
+from rlallocd.slurm import NodeNeeds, PartitionRecord, RequestFields, SchedulingRules
 from rlallocd.submissions.candidates import Candidate
 from rlallocd.submissions.job_tag import read_tag
 
@@ -82,3 +82,49 @@ def test_an_exclusive_job_that_may_also_run_where_jobs_share_nodes_keeps_its_req
     snapshot = Snapshot(1900.0, (job,), (node,), partitions, None)
     ((_, decision),) = decide([Candidate(job, tag, "enforce")], snapshot, ENFORCE, agent)
     assert decision.skip_code == "whole-nodes"
+
+
+@pytest.mark.parametrize(
+    ("sockets_of", "cpus_per_core", "cpus", "threads", "memory", "skipped"),
+    [
+        ((True, None), 1, 8, 0, {"mem_mib_per_cpu": 2000}, True),
+        ((True, None), 1, 8, 0, {"mem_mib_per_node": 2000}, False),
+        ((True, None), 1, 8, 0, {"mem_mib_per_gpu": 2000}, False),
+        ((True, None), 1, 8, 0, {"mem_mib_per_gpu": 2000, "mem_mib_per_cpu": 1000}, False),
+        ((False, True), 1, 8, 0, {"mem_mib_per_cpu": 2000}, True),
+        ((True, False), 1, 8, 0, {"mem_mib_per_cpu": 2000}, False),
+        ((False, None), 1, 7, 0, {"mem_mib_per_cpu": 2000}, False),
+        ((False, None), 2, 7, 0, {"mem_mib_per_cpu": 2000}, True),
+        ((False, None), 2, 7, 0, {"mem_mib_per_node": 2000}, False),
+        ((False, None), 2, 8, 0, {"mem_mib_per_cpu": 2000}, False),
+        ((False, None), 2, 8, 1, {"mem_mib_per_cpu": 2000}, True),
+        ((False, None), 1, 8, 1, {"mem_mib_per_cpu": 2000}, False),
+    ],
+)
+def test_memory_per_cpu_is_unknown_where_slurm_gives_more_cpus(
+    agent: AgentClient,
+    cpus_per_core: int,
+    cpus: int,
+    threads: int,
+    memory: dict[str, Any],
+    sockets_of: tuple[bool, bool | None],
+    *,
+    skipped: bool,
+) -> None:
+    """Seen on 22.05: ``--gpus=4``, resized to two, had 1000 MiB instead of 32000 with CR_Socket_Memory.
+
+    And 500 MiB instead of 2000 with two threads per core.
+    """
+    fields = RequestFields(min_cpus=cpus, min_nodes=1, gpus_per_node=4, **memory)
+    needs = NodeNeeds(threads=threads)
+    job = pending_job(7, begin_s=2000, tasks=1, fields=fields, admin_comment=TAG, needs=needs)
+    tag = read_tag(job.admin_comment)
+    assert tag is not None
+    of_site, of_partition = sockets_of
+    gpu = PartitionRecord(name="gpu", max_time_s=None, max_nodes=None, gives_sockets=of_partition)
+    scheduling = SchedulingRules(gives_sockets=of_site)
+    node = msgspec.structs.replace(NODE, sockets=2, cores=32, threads=2, cpus_per_core=cpus_per_core)
+    without_gpus = msgspec.structs.replace(node, name="cpu1", devices=(), cpus_per_core=2)
+    snapshot = Snapshot(1900.0, (job,), (node, without_gpus), {"gpu": gpu}, None, scheduling=scheduling)
+    ((_, decision),) = decide([Candidate(job, tag, "enforce")], snapshot, ENFORCE, agent)
+    assert (decision.skip_code == "memory-per-cpu") is skipped

@@ -115,6 +115,15 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
                 "set CR_Core or CR_Core_Memory, upgrade Slurm, or keep shadow mode",
             )
         ]
+    if by_socket:
+        return [
+            warning(
+                "SelectType",
+                "slurm.conf: SelectTypeParameters has CR_Socket: jobs with memory per CPU run as submitted "
+                "(memory-per-cpu)",
+                "set CR_Core or CR_Core_Memory, or have jobs ask for --mem or --mem-per-gpu",
+            )
+        ]
     if _ONE_TASK_PER_CORE in site.select_parameters:
         return [
             warning(

@@ -74,6 +74,7 @@ class ClusterViews:
         self._whole: dict[Access, ClusterView] = {}
         self._seen: dict[tuple[Access, int, int], ClusterView] = {}
         self._gpu_defaults: dict[str, tuple[GpuDefaults, ...]] = {}
+        self._cpus_per_core: dict[str, int] = {}
 
     def for_job(self, job: JobRecord) -> ClusterView:
         """The view of the nodes that a job may use, from its place in the queue.
@@ -170,6 +171,20 @@ class ClusterViews:
     def rank(self, job: JobRecord) -> int:
         """Where a job stands in the queue, or would stand."""
         return self.waiting.place_of(job)[0]
+
+    def gives_sockets(self, job: JobRecord) -> bool:
+        """Whether slurm.conf, or one of a job's partitions instead, gives a job all CPUs of its sockets."""
+        of_site = self._facts.scheduling.gives_sockets
+        own = [each.gives_sockets for each in self._partitions_of(job.partition)]
+        return any(of_site if each is None else each for each in own or [None])
+
+    def cpus_per_core(self, job: JobRecord) -> int:
+        """The most CPUs that Slurm counts for a core of any node with GPUs of a job's partitions."""
+        if job.partition not in self._cpus_per_core:
+            names = set(job.partition.split(","))
+            nodes = [node for node in self.pools.nodes if node.devices and not names.isdisjoint(node.partitions)]
+            self._cpus_per_core[job.partition] = max((node.cpus_per_core for node in nodes), default=1)
+        return self._cpus_per_core[job.partition]
 
     def has_its_nodes_alone(self, job: JobRecord) -> bool:
         """Whether one of a job's partitions gives each job whole nodes, whatever it asks for."""

@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+from rlallocd.slurm.scheduling_rules import gives_sockets
 from rlallocd.slurm.slurm_records import GpuDefaults, PartitionRecord
 
 _NUMBER: Final = re.compile("[0-9]{1,19}")
@@ -20,7 +21,7 @@ def read_partitions(text: str) -> dict[str, PartitionRecord]:
 
 
 def _partition(values: dict[str, str]) -> PartitionRecord:
-    qos = values.get("QoS", "N/A")
+    qos, selects = values.get("QoS", "N/A"), values.get("SelectTypeParameters", "NONE")
     return PartitionRecord(
         name=values["PartitionName"],
         max_time_s=duration_s(values.get("MaxTime", "UNLIMITED")),
@@ -43,6 +44,7 @@ def _partition(values: dict[str, str]) -> PartitionRecord:
         is_default=values.get("Default", "") == "YES",
         # Slurm 26.05 shows Exclusive=NODE, and OverSubscribe=NO beside it.
         whole_nodes=values.get("OverSubscribe", "") == "EXCLUSIVE" or values.get("Exclusive", "") == "NODE",
+        gives_sockets=None if selects == "NONE" else gives_sockets(selects),
     )
 
 

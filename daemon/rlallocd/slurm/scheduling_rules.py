@@ -21,7 +21,8 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     partition, user or association (0: no limit), ``bf_max_job_array_resv`` how many tasks of an array, and
     ``bf_window_s`` how far ahead it plans.
     ``preempts_by`` says who may requeue or cancel running jobs: jobs of a QOS that names theirs, or of a partition of
-    a higher tier. A powered-down node takes jobs within ``resume_timeout_s``.
+    a higher tier. A powered-down node takes jobs within ``resume_timeout_s``. With ``gives_sockets``, a job gets
+    all CPUs of its sockets.
     """
 
     bf_max_job_test: int = 500
@@ -33,6 +34,7 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     bf_window_s: float = 86_400.0
     preempts_by: PreemptsBy = "nothing"
     resume_timeout_s: float = 60.0
+    gives_sockets: bool = False
 
 
 def scheduling_rules(values: Mapping[str, str]) -> SchedulingRules:
@@ -50,7 +52,13 @@ def scheduling_rules(values: Mapping[str, str]) -> SchedulingRules:
         bf_window_s=int(window_min) * _SECONDS_A_MINUTE if window_min.isdigit() else usual.bf_window_s,
         preempts_by=_preempts_by(values.get("PreemptType", ""), values.get("PreemptMode", "")),
         resume_timeout_s=float(resume_s[0]) if resume_s is not None else usual.resume_timeout_s,
+        gives_sockets=gives_sockets(values.get("SelectTypeParameters", "")),
     )
+
+
+def gives_sockets(select_type_parameters: str) -> bool:
+    """Whether jobs get whole sockets."""
+    return not {"CR_SOCKET", "CR_SOCKET_MEMORY"}.isdisjoint(select_type_parameters.upper().split(","))
 
 
 def _preempts_by(plugin: str, mode: str) -> PreemptsBy:

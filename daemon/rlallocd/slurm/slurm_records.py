@@ -296,7 +296,8 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``is_default`` says whether it gets the jobs that name no partition.
     ``tier`` is its PriorityTier: jobs of a higher one come first whatever their priority. ``preemptable`` says
     whether its jobs may be ended for others, and ``whole_nodes`` whether each job has its nodes alone
-    (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` take precedence over those of slurm.conf.
+    (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` take precedence over those of slurm.conf, and so does
+    ``gives_sockets``, which says whether a job gets all CPUs of its sockets (CR_Socket).
     Where a partition sets no limit of memory, slurm.conf's holds: ControllerConfig has it.
     """
 
@@ -318,6 +319,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     tier: int = 1
     preemptable: bool = False
     whole_nodes: bool = False
+    gives_sockets: bool | None = None
     is_default: bool = False
     gpu_defaults: GpuDefaults = GpuDefaults()
 

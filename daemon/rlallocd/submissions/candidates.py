@@ -30,7 +30,7 @@ from rlallocd.cluster.waiting_jobs import waits
 from rlallocd.knowledge.job_plans import gpu_memory_gib
 from rlallocd.slurm import GpuDefaults, JobRecord, NodeNeeds, RequestFields
 from rlallocd.submissions.job_tag import Tag, read_tag
-from rlallocd.submissions.request_sizes import FORMS_SKIPPED, Skipped, check_whole_nodes
+from rlallocd.submissions.request_sizes import FORMS_SKIPPED, Skipped, check_memory_per_cpu, check_whole_nodes
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
 """Reasons for which another size can help: not a hold, a dependency, a begin time or a limit."""
@@ -173,6 +173,8 @@ def job_view(
     as_asked = msgspec.structs.replace(job, fields=candidate.asked or job.fields)
     alone = views.has_its_nodes_alone(job)
     check_whole_nodes(as_asked, may_share=views.may_share_its_nodes(job), has_nodes_alone=alone)
+    cpus_per_core = views.cpus_per_core(job)
+    check_memory_per_cpu(as_asked, request, gives_sockets=views.gives_sockets(job), cpus_per_core=cpus_per_core)
     site, most = rule.bounds, int(cluster.totals[0])
     if not cluster.device.whole:
         # Slices and shards are of one node, and only their user knows what another number of them means.

@@ -109,6 +109,8 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "cpus-per-gpu": "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an "
     "update to one CPU per task, Slurm would use that default",
     "whole-nodes": "a job with --exclusive, or with memory per CPU where the partition gives whole nodes",
+    "memory-per-cpu": "a job with memory per CPU to which Slurm gives more CPUs than it asks for, and this memory "
+    "for each",
     "uneven": "a job whose nodes or tasks are not alike",
     "constraint": "a job whose constraint counts or groups features, as in 'a*2' or '[a|b]'",
     "off": "a job that was to be left alone (rlalloc off)",
@@ -162,6 +164,18 @@ def check_whole_nodes(job: JobRecord, *, may_share: bool, has_nodes_alone: bool)
     """
     if (has_nodes_alone and job.fields.mem_mib_per_cpu > 0) or (job.is_exclusive and may_share):
         raise Skipped(f"{FORMS_SKIPPED['whole-nodes']}; it runs as submitted", "whole-nodes")
+
+
+def check_memory_per_cpu(job: JobRecord, request: Allocation, *, gives_sockets: bool, cpus_per_core: int) -> None:
+    """Raise Skipped for a job with memory per CPU whose ``request`` shows only a part of this memory.
+
+    Slurm gives it whole cores, and with ``gives_sockets`` whole sockets. It has this memory for each of their CPUs.
+    """
+    if job.fields.mem_mib_per_cpu == 0 or job.fields.mem_mib_per_gpu > 0:
+        return  # 22.05 shows DefMemPerCPU beside --mem-per-gpu, too
+    leaves_threads = job.needs.threads == 1 and cpus_per_core > 1
+    if gives_sockets or leaves_threads or request.cpus_per_node % cpus_per_core:
+        raise Skipped(f"{FORMS_SKIPPED['memory-per-cpu']}; it runs as submitted", "memory-per-cpu")
 
 
 def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:

@@ -136,3 +136,11 @@ def test_partitions() -> None:
 )
 def test_a_partition_may_give_each_job_its_nodes_alone(words: str, whole: bool) -> None:
     assert read_partitions(f"PartitionName=gpu {words} State=UP")["gpu"].whole_nodes is whole
+
+
+@pytest.mark.parametrize(
+    ("words", "gives"), [("NONE", None), ("CR_CORE_MEMORY", False), ("CR_SOCKET", True), ("CR_SOCKET_MEMORY", True)]
+)
+def test_whether_a_partition_gives_whole_sockets(words: str, *, gives: bool | None) -> None:
+    text = f"PartitionName=gpu SelectTypeParameters={words} State=UP"
+    assert read_partitions(text)["gpu"].gives_sockets is gives
