@@ -196,6 +196,14 @@ def test_what_started_is_judged_by_its_totals() -> None:
     assert verify_started(with_more, ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
 
 
+def test_a_restored_job_may_have_as_many_nodes_at_most_as_gpus() -> None:
+    """``--gpus=2`` without ``--nodes``: of NumNodes=1-65533, slurmctld makes a maximum of 2 (seen on 22.05)."""
+    asked = _fields(SUBMITTED, min_nodes=1, max_nodes=0, gpus_per_node=0, gpus_per_job=8, tasks_per_node=0)
+    for most, verdict in ((0, "as submitted"), (65_533, "as submitted"), (8, "as submitted"), (7, "neither")):
+        restored = _fields(asked, max_nodes=most)
+        assert verify_pending(restored, ORIGINAL, INTENDED, asked).verdict == verdict, most
+
+
 def test_a_started_job_may_have_more_cpus_than_it_asked_for() -> None:
     """Slurm gives whole cores and, with CR_Socket, whole sockets: 32 CPUs instead of 2, for instance."""
     as_decided = msgspec.structs.replace(UPDATED, state="RUNNING", cpus=16, fields=RequestFields())

@@ -15,7 +15,7 @@ import msgspec
 from rlalloc.job import Allocation
 from rlalloc.urgency import is_left_of
 from rlallocd.cluster.node_demands import names_in
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.submissions.request_sizes import same_memory, same_minutes
 from rlallocd.transactions.update_plans import NODES_WITHOUT_END
 
@@ -309,7 +309,7 @@ def _values(job: JobRecord) -> dict[str, float]:
     fields = job.fields
     return _totals(job) | {
         "nodes": fields.min_nodes or job.nodes,
-        "most nodes": fields.max_nodes if fields.max_nodes < NODES_WITHOUT_END else 0,
+        "most nodes": _most_nodes(fields),
         "tasks": job.tasks,
         "tasks per node": fields.tasks_per_node,
         "CPUs per task": fields.cpus_per_task,
@@ -324,6 +324,15 @@ def _values(job: JobRecord) -> dict[str, float]:
         "GPUs per socket": fields.gpus_per_socket,
         "CPUs per GPU": fields.cpus_per_gpu,
     }
+
+
+def _most_nodes(fields: RequestFields) -> int:
+    """A job's maximum of nodes; 0 where it has none that matters.
+
+    It cannot get more nodes than the GPUs of --gpus. 22.05 lowers any maximum that an update names to that number.
+    """
+    has_no_end = fields.max_nodes >= NODES_WITHOUT_END
+    return 0 if has_no_end or 0 < fields.gpus_per_job <= fields.max_nodes else fields.max_nodes
 
 
 def _allowed(size: Allocation) -> dict[str, tuple[float, ...]]:
