@@ -450,3 +450,11 @@ def test_gpus_are_read_from_the_request_where_slurm_does_not_account_for_them(
     """Without slurmdbd, AccountingStorageTRES cannot name them."""
     job = {"job_id": 7, "node_count": 1, "tasks": 4, "cpus": 4, "tres_req_str": "cpu=4,mem=1G,node=1", **request_}
     assert job_record(job).gpus == gpus
+
+
+@pytest.mark.parametrize(("per_gpu", "per_cpu"), [("gres:gpu:4096", 0), ("", 4000)])
+def test_memory_per_cpu_beside_memory_per_gpu_is_slurms_own(per_gpu: str, per_cpu: int) -> None:
+    """22.05 sets DefMemPerCPU as it tries to start such a job, and clears it again: no change by anybody."""
+    job = {"job_id": 7, "tres_req_str": "cpu=1,mem=16G,node=1,gres/gpu=4", "tres_per_node": "gres:gpu:4"}
+    fields = job_record(job | {"memory_per_tres": per_gpu, "memory_per_cpu": 4000}).fields
+    assert fields.mem_mib_per_cpu == per_cpu

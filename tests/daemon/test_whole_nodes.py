@@ -90,7 +90,6 @@ def test_an_exclusive_job_that_may_also_run_where_jobs_share_nodes_keeps_its_req
         ((True, None), 1, 8, 0, {"mem_mib_per_cpu": 2000}, True),
         ((True, None), 1, 8, 0, {"mem_mib_per_node": 2000}, False),
         ((True, None), 1, 8, 0, {"mem_mib_per_gpu": 2000}, False),
-        ((True, None), 1, 8, 0, {"mem_mib_per_gpu": 2000, "mem_mib_per_cpu": 1000}, False),
         ((False, True), 1, 8, 0, {"mem_mib_per_cpu": 2000}, True),
         ((True, False), 1, 8, 0, {"mem_mib_per_cpu": 2000}, False),
         ((False, None), 1, 7, 0, {"mem_mib_per_cpu": 2000}, False),

@@ -221,6 +221,7 @@ def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float], devices: 
     tasks, tasks_per_node = _number(job.get("tasks")), _number(job.get("tasks_per_node"))
     # The TRES count the least number of nodes (node_count is a guess), but not what follows from tasks a node.
     min_nodes = max(int(tres.get("node", 1)), -(-tasks // tasks_per_node) if tasks_per_node else 1)
+    mem_mib_per_gpu = gpus_of_request(job.get("memory_per_tres") or "")
     return RequestFields(
         min_nodes=min_nodes,
         max_nodes=_number(job.get("max_nodes")),
@@ -230,8 +231,9 @@ def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float], devices: 
         min_cpus=_number(job.get("cpus")),
         min_cpus_per_node=_number(job.get("minimum_cpus_per_node")),
         mem_mib_per_node=_number(job.get("memory_per_node")),
-        mem_mib_per_cpu=_number(job.get("memory_per_cpu")),
-        mem_mib_per_gpu=gpus_of_request(job.get("memory_per_tres") or ""),
+        # Beside memory per GPU, slurmctld sets DefMemPerCPU and clears it again as it tries to start the job (22.05).
+        mem_mib_per_cpu=0 if mem_mib_per_gpu else _number(job.get("memory_per_cpu")),
+        mem_mib_per_gpu=mem_mib_per_gpu,
         gpus_per_node=gpus_of_request(requests["tres_per_node"], devices),
         gpus_per_job=gpus_of_request(requests["tres_per_job"], devices),
         gpus_per_task=gpus_of_request(requests["tres_per_task"], devices),

@@ -171,8 +171,8 @@ def check_memory_per_cpu(job: JobRecord, request: Allocation, *, gives_sockets: 
 
     Slurm gives it whole cores, and with ``gives_sockets`` whole sockets. It has this memory for each of their CPUs.
     """
-    if job.fields.mem_mib_per_cpu == 0 or job.fields.mem_mib_per_gpu > 0:
-        return  # 22.05 shows DefMemPerCPU beside --mem-per-gpu, too
+    if job.fields.mem_mib_per_cpu == 0:
+        return
     leaves_threads = job.needs.threads == 1 and cpus_per_core > 1
     if gives_sockets or leaves_threads or request.cpus_per_node % cpus_per_core:
         raise Skipped(f"{FORMS_SKIPPED['memory-per-cpu']}; it runs as submitted", "memory-per-cpu")
