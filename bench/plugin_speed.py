@@ -8,8 +8,9 @@ without slurmctld, under the shipped rules, by each installed Lua. Then a short 
 all) in microseconds, and the bound: 200 microseconds and 1 millisecond a megabyte. Exits 1 if one is above it.
 
 Other work on the machine slows everything down. So each round also times a fixed loop, and what counts is a script's
-time over the loop's in the same round (the median of ten rounds), times the loop's best time in this run. The first
-line shows how much slower than its best the loop usually was: figures of a run with a factor above 2 say little.
+time over the loop's in the same round (the median of ten rounds), times the loop's best time in this run. Each round
+goes through all scripts: so a short disturbance falls into one round of a script, not into all ten. The first line
+shows how much slower than its best the loop usually was: figures of a run with a factor above 2 say little.
 """
 
 import argparse
@@ -39,12 +40,15 @@ local function fail(...) io.stderr:write(string.format(...)) os.exit(1) end
 slurm = {log_error = fail, log_info = function() end, log_user = function() end}
 local rlalloc = dofile(arg[1])
 local text = string.rep("python train.py --model gpt --tokens 4 ", 100)
-for number = 0, tonumber(arg[3]) - 1 do
+local best, scripts, ratios, jobs = {}, {}, {}, {}
+for number = 1, tonumber(arg[3]) do
    local file = io.open(arg[2] .. "/" .. number, "rb")
-   local script, fields, ratios, best = file:read("*a"), dofile(arg[2] .. "/fields" .. number), {}, math.huge
+   scripts[number], ratios[number], best[number] = file:read("*a"), {}, math.huge
    file:close()
-   local jobs = {}
-   for round = 1, 10 do
+end
+for round = 1, 10 do
+   for number = 1, #scripts do
+      local fields = dofile(arg[2] .. "/fields" .. number)
       local start = os.clock()
       for _ = 1, 100 do
          text:find("torchrun", 1, true)
@@ -55,7 +59,7 @@ for number = 0, tonumber(arg[3]) - 1 do
       for each = 1, 20 do
          local environment = {}
          for name, value in pairs(fields.environment or {}) do environment[name] = value end
-         jobs[each] = {script = script, tres_per_node = "gres:gpu:8"}
+         jobs[each] = {script = scripts[number], tres_per_node = "gres:gpu:8"}
          for name, value in pairs(fields) do jobs[each][name] = value end
          jobs[each].environment = environment
       end
@@ -63,11 +67,13 @@ for number = 0, tonumber(arg[3]) - 1 do
       for each = 1, 20 do
          rlalloc.job_submit(jobs[each], {}, 0)
       end
-      ratios[round] = (os.clock() - start) / 20 / loop
-      best = math.min(best, loop)
+      ratios[number][round] = (os.clock() - start) / 20 / loop
+      best[number] = math.min(best[number], loop)
    end
-   table.sort(ratios)
-   print(string.format("%.6g %.6g", best * 1e6, ratios[5]))
+end
+for number = 1, #scripts do
+   table.sort(ratios[number])
+   print(string.format("%.6g %.6g", best[number] * 1e6, ratios[number][5]))
 end
 """
 
@@ -104,7 +110,7 @@ def times(interpreter: str, jobs: list[Job]) -> tuple[list[float], float]:
         (Path(folder) / "intercept").write_text(intercept_text(Config(), time.time() + 1e6, 1e9))
         (Path(folder) / "wake").touch()
         (Path(folder) / "program.lua").write_text(PROGRAM)
-        for number, (script, fields) in enumerate(jobs):
+        for number, (script, fields) in enumerate(jobs, 1):
             (Path(folder) / str(number)).write_bytes(script)
             (Path(folder) / f"fields{number}").write_text(f"return {literal(fields)}")
         plugin = str(ROOT / "slurm_plugin" / "rlalloc.lua")

@@ -45,8 +45,6 @@ local MOST_EFFORT = 80 -- of all that is looked at in one script for its words, 
 local EFFORT_OF_LINE, EFFORT_OF_ECHO, EFFORT_OF_SRUN, EFFORT_OF_TEST = 4, 2, 3, 3 -- 1 for what is not named here
 local EFFORT_OF_VALUE, EFFORT_OF_VARIABLE, EFFORT_OF_UNCLEAN, EFFORT_OF_FILE, EFFORT_IN_PYTHON = 3, 3, 6, 4, 2
 local EFFORT_OF_NAME = 2 -- of no table, that may be a count's; a variable's that is neither expanded nor assigned
-local MOST_DIRECTIVES = 16 -- lines
-local MOST_MENTIONS = 32 -- lines with #RLALLOC in them, wherever it stands
 local MOST_WORDS = 12 -- of the directives: twice as many as there are
 local MOST_TIMES = 8 -- occurrences of one command, option, loop or kind of file that are looked at
 local MOST_VARIABLES = 12
@@ -81,8 +79,9 @@ local PYTHON_ENVIRONMENT = {
 }
 local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=!<>]"
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
-local LEAST_PART = 4 -- characters of a text that are searched for at once
+local SAMPLED_BYTES = 1024 -- of a longer code, samples show which bytes are frequent
 local MOST_FALSE = 4 -- places that only look like a text
+local MOST_FREQUENT = 1 -- texts whose end stands too often in a code in which their first byte is frequent
 local PARTS_OF_NAMES = {
    counts = {"gpu", "parallel", "world", "replica"},
    others = {"mem", "batch", "block", "worker"},
@@ -441,38 +440,113 @@ local function word_name(entry)
    return (entry:gsub(" %-", "-"):gsub("^%-+", ""):gsub("[_ ]", "-"))
 end
 
---- A text to search for, with its rarest character: the plain search visits each place of a pattern's first one.
-local function searched(text)
-   local rarest, least = 1, math.huge
-   for at = 1, max(1, #text - LEAST_PART + 1) do
-      local often = find(OFTEN, sub(text, at, at), 1, true)
-      local rank = often and #OFTEN - often + 2 or 1
-      if rank < least then
-         rarest, least = at, rank
-      end
+local SEARCH = {}
+do -- a Lua function has room for 200 local names
+   local LEAST_PART = 4 -- characters of a text that are searched for at once
+   local RANKS_OF_SAME = 6 -- a character is so much less wanted for each text that may be searched for by it
+   local FREQUENT, MOST_SAMPLES = 4, 16
+   local shift = 0 -- of the samples: another one each time, so that nobody can write a text around them
+
+   --- The part of a text from a place on, by which the text is searched for: the plain search visits each place of the
+   -- part's first byte.
+   function SEARCH.part(text, at)
+      return {text = text, part = sub(text, at), head = sub(text, 1, at - 1), before = at - 1, first = byte(text, at)}
    end
-   return {text = text, part = sub(text, rarest), head = sub(text, 1, rarest - 1), before = rarest - 1}
+
+   --- Where a text's rarest character stands that is not the excepted one; nil for none.
+   local function rarest_place(text, used, except)
+      local rarest, least = nil, math.huge
+      for at = 1, max(1, #text - LEAST_PART + 1) do
+         local character = sub(text, at, at)
+         local often = find(OFTEN, character, 1, true)
+         local rank = (often and #OFTEN - often + 2 or 1) + RANKS_OF_SAME * (used[character] or 0)
+         if rank < least and character ~= except then
+            rarest, least = at, rank
+         end
+      end
+      return rarest
+   end
+
+   --- A text to search for: the part from its rarest character, and another one for a code in which that is frequent.
+   -- `used` counts the texts by both: not many are to be searched for by the same two.
+   function SEARCH.text(text, used)
+      local first = rarest_place(text, {})
+      local search, character = SEARCH.part(text, first), sub(text, first, first)
+      used = used or {}
+      local other = rarest_place(text, used, character)
+      if other then
+         search.other = SEARCH.part(text, other)
+         used[sub(text, other, other)] = (used[sub(text, other, other)] or 0) + 1
+      end
+      used[character] = (used[character] or 0) + 1
+      return search
+   end
+
+   --- The bytes, blanks aside, that are frequent among some samples of a text, and how often; nil if there are none, and
+   -- for a shorter text.
+   function SEARCH.frequent(text, least_bytes)
+      local counts, frequent, length = {}, nil, #text
+      if length < least_bytes then
+         return nil
+      end
+      shift = (shift + 7919) % 65536
+      for number = 1, MOST_SAMPLES do
+         local sample = byte(text, (SQUARES[number] + shift) % length + 1)
+         local count = (counts[sample] or 0) + 1
+         counts[sample] = count
+         if count >= FREQUENT and sample ~= 32 then
+            frequent = frequent or {}
+            frequent[sample] = count
+         end
+      end
+      return frequent
+   end
+
+   --- Of a text's parts, the first one that begins with a byte that is not frequent, or with the least frequent one.
+   function SEARCH.seldom(parts, frequent)
+      local chosen, least = parts[1], math.huge
+      for number = 1, frequent and #parts or 0 do
+         local count = frequent[parts[number].first] or 0
+         if count < least then
+            chosen, least = parts[number], count
+         end
+      end
+      return chosen
+   end
+
+   --- The part by which a text is searched for in a code with these frequent bytes.
+   function SEARCH.part_for(search, frequent)
+      local count = frequent[search.first]
+      return count and search.other and (frequent[search.other.first] or 0) < count and search.other or search
+   end
 end
 
 --- Where a text stands from a place on; nil where it does not.
-local function find_text(code, entry, from)
-   local before = entry.before
+local function find_text(code, search, from, frequent)
+   local part = frequent and SEARCH.part_for(search, frequent) or search
+   local before = part.before
    if before == 0 then
-      return find(code, entry.text, from, true)
+      return find(code, search.text, from, true)
    end
-   local at = find(code, entry.part, from + before, true)
+   local at = find(code, part.part, from + before, true)
    for _ = 1, MOST_FALSE do
       if at == nil then
          return nil
-      elseif sub(code, at - before, at - 1) == entry.head then
+      elseif sub(code, at - before, at - 1) == part.head then
          return at - before
       end
-      at = find(code, entry.part, at + 1, true)
+      at = find(code, part.part, at + 1, true)
    end
-   return at and find(code, entry.text, at - before, true) -- the part stands there too often
+   if at and frequent and frequent[byte(search.text)] then
+      frequent.searched = (frequent.searched or 0) + 1
+      if frequent.searched > MOST_FREQUENT then
+         return nil
+      end
+   end
+   return at and find(code, search.text, at - before, true) -- the part stands there too often
 end
 
-local SRUN = searched("srun")
+local SRUN = SEARCH.text("srun")
 
 local table_of_words = {} -- read once for each text of its lines, not each time that the file is renewed
 
@@ -482,6 +556,7 @@ local function read_table(words, launchers)
       return table_of_words
    end
    local found = {options = {}, short = {srun = {}}, dashed = {}, settings = {}, launchers = {}}
+   local used = {}
    found.words_line, found.launchers_line = words, launchers
    for entry in words:gmatch("[^|]+") do
       local long = entry:match("^%-%-(.+)$")
@@ -499,7 +574,7 @@ local function read_table(words, launchers)
       end
    end
    for entry in launchers:gmatch("[^|]+") do
-      found.launchers[#found.launchers + 1] = {search = searched(entry), name = word_name(entry)}
+      found.launchers[#found.launchers + 1] = {search = SEARCH.text(entry, used), name = word_name(entry)}
    end
    table_of_words = found
    return found
@@ -533,7 +608,7 @@ local READERS = {
          error(INTERCEPT_FILE .. ": not a class: " .. line, 0)
       end
       local list = name == "evaluate" and intercept.evaluations or intercept.commands
-      list[#list + 1] = {class = name, search = searched(text)}
+      list[#list + 1] = {class = name, search = SEARCH.text(text, intercept.used)}
    end,
    rule = function(intercept, value, line)
       local name, mode, rest = value:match("^([%w._-]+) (%l+) (.+)$")
@@ -564,6 +639,7 @@ local function parse_intercept(text)
       error(INTERCEPT_FILE .. ": cut short", 0)
    end
    local intercept = {skipped_forms = {}, commands = {}, evaluations = {}, rules = {}, words = "", launchers = ""}
+   intercept.used = {}
    for line in text:sub(#INTERCEPT_HEADER + 2):gmatch("[^\n]+") do
       local key, value = line:match("^(%l+) (.+)$")
       local reader = READERS[key or ""]
@@ -646,50 +722,89 @@ local function asks_for_gpus(job_desc)
    return (number_of(job_desc, "ntasks_per_tres") or 0) > 0 -- --ntasks-per-gpu alone: GPUs follow from the tasks
 end
 
---- The words of all #RLALLOC lines, then those of a comment `rlalloc: …`; nil if there is neither. And the effort.
--- No more words are read than a tag has room for: one beyond them makes the tag too long.
-local function directive_words(script, comment)
-   local lines, count, mentions, effort = {}, 0, 0, 0
-   local at = find(script, "#RLALLOC", 1, true)
-   while at do
-      mentions = mentions + 1
-      local is_line = (at == 1 or byte(script, at - 1) == NEWLINE) and IS_BLANK[byte(script, at + #"#RLALLOC") or NEWLINE]
-      if mentions > MOST_MENTIONS or (is_line and count == MOST_DIRECTIVES) then
+local directive_words, asks_for_deadline
+do -- a Lua function has room for 200 local names
+   -- A script as long as is read is searched for two texts, each by a part whose first byte is seldom there.
+   local MARKS = {SEARCH.part("#RLALLOC", 1), SEARCH.part("#RLALLOC", 2), SEARCH.part("#RLALLOC", 4)}
+   local DEADLINES = {SEARCH.part("--deadline", 6), SEARCH.part("--deadline", 1), SEARCH.part("--deadline", 5)}
+   local MOST_DIRECTIVES = 16 -- lines
+   local MOST_MENTIONS = 32 -- lines with #RLALLOC in them, wherever it stands
+
+   --- The words of all #RLALLOC lines, then those of a comment `rlalloc: …`; nil if there is neither. And the effort.
+   -- No more words are read than a tag has room for: one beyond them makes the tag too long.
+   function directive_words(script, comment, frequent)
+      local lines, count, mentions, others, effort = {}, 0, 0, 0, 0
+      local mark = SEARCH.seldom(MARKS, frequent)
+      local part, head = mark.part, mark.head
+      local at = find(script, part, 1, true)
+      while at do
+         local start, last = at - #head, at + #part
+         local is_mark = head == "" or (start > 0 and sub(script, start, at - 1) == head)
+         local is_line = is_mark
+            and (start == 1 or byte(script, start - 1) == NEWLINE)
+            and IS_BLANK[byte(script, last) or NEWLINE]
+         if is_mark then
+            mentions = mentions + 1
+         else
+            others = others + 1
+         end
+         if mentions > MOST_MENTIONS or others > MOST_MENTIONS or (is_line and count == MOST_DIRECTIVES) then
+            count = count + 1
+            lines[count] = rep("_", ASK_BYTES + 1)
+            break
+         end
+         local newline = is_mark and (find(script, "\n", at, true) or #script + 1)
+         if is_line then
+            count = count + 1
+            lines[count] = sub(script, last, newline - 1)
+            effort = effort + EFFORT_OF_LINE
+         end
+         at = find(script, part, newline or last, true)
+      end
+      effort = effort + mentions
+      local asked = comment and match(sub(comment, 1, MOST_BYTES.directives + 1), "^%s*rlalloc:(.*)$")
+      if asked then
          count = count + 1
-         lines[count] = rep("_", ASK_BYTES + 1)
-         break
+         lines[count] = asked
       end
-      local newline = find(script, "\n", at, true) or #script + 1
-      if is_line then
-         count = count + 1
-         lines[count] = sub(script, at + #"#RLALLOC", newline - 1)
-         effort = effort + EFFORT_OF_LINE
+      if lines[1] == nil then
+         return nil, effort
       end
-      at = find(script, "#RLALLOC", newline, true)
-   end
-   effort = effort + mentions
-   local asked = comment and match(sub(comment, 1, MOST_BYTES.directives + 1), "^%s*rlalloc:(.*)$")
-   if asked then
-      count = count + 1
-      lines[count] = asked
-   end
-   if lines[1] == nil then
-      return nil, effort
-   end
-   local text = concat(lines, " ")
-   if #text > MOST_BYTES.directives or (asked and #comment > MOST_BYTES.directives) then
-      text = sub(text, 1, MOST_BYTES.directives) .. " " .. rep("_", ASK_BYTES + 1)
-   end
-   local words, bytes, number = {}, 0, 0
-   for word in gmatch(text, "%S+") do
-      if bytes > ASK_BYTES or number > MOST_WORDS then
-         break
+      local text = concat(lines, " ")
+      if #text > MOST_BYTES.directives or (asked and #comment > MOST_BYTES.directives) then
+         text = sub(text, 1, MOST_BYTES.directives) .. " " .. rep("_", ASK_BYTES + 1)
       end
-      number = number + 1
-      words[number] = word
-      bytes = bytes + #word + 1
+      local words, bytes, number = {}, 0, 0
+      for word in gmatch(text, "%S+") do
+         if bytes > ASK_BYTES or number > MOST_WORDS then
+            break
+         end
+         number = number + 1
+         words[number] = word
+         bytes = bytes + #word + 1
+      end
+      return words, effort + EFFORT_OF_VALUE * number
    end
-   return words, effort + EFFORT_OF_VALUE * number
+
+   --- Whether an #SBATCH line has a deadline.
+   function asks_for_deadline(script, frequent)
+      local deadline = SEARCH.seldom(DEADLINES, frequent)
+      local part, head = deadline.part, deadline.head
+      local at, times = find(script, part, 1, true), 1
+      while at and times <= MOST_TIMES do
+         local option = at - #head
+         if option > 1 and byte(script, option - 1) == 32 and sub(script, option, at - 1) == head then
+            local before = sub(script, max(1, option - LINE_BYTES), option - 1)
+            local newline = find(reverse(before), "\n", 1, true)
+            local start = newline and #before - newline + 2 or (option <= LINE_BYTES and 1)
+            if start and find(before, "^#SBATCH", start) then
+               return true
+            end
+         end
+         at, times = find(script, part, at + 1, true), times + 1
+      end
+      return false
+   end
 end
 
 -- What the script says. rlalloc.scripts.script_words reads it alike in Python; a test holds the two together.
@@ -821,15 +936,16 @@ local function code_of(script, whole)
    return code, whole and #code <= WORDS_BYTES_OF_CODE, effort + for_echoes
 end
 
---- Where each text stands in the code for the first time, false where it does not: searched for once.
+--- Where each text stands in the code for the first time, false where it does not: searched for once. `frequent` are
+-- bytes that are frequent in the code.
 local function first_places(code)
-   local by_text = {}
-   return setmetatable({}, {
+   local by_text, frequent = {}, SEARCH.frequent(code, SAMPLED_BYTES)
+   return setmetatable({frequent = frequent or false}, {
       __index = function(places, search)
          local text = search.text
          local at = by_text[text]
          if at == nil then
-            at = find_text(code, search, 1) or false
+            at = find_text(code, search, 1, frequent) or false
             by_text[text] = at
          end
          places[search] = at
@@ -1310,10 +1426,10 @@ do -- a Lua function has room for 200 local names
       BEFORE_COMMAND[byte(character)] = true
    end
    local SETUPS = {
-      {search = searched("source "), name = "sources", is_command = true},
-      {search = searched(". "), name = "sources", is_command = true},
-      {search = searched("eval "), name = "evals", is_command = true},
-      {search = searched("env $("), name = "evals"},
+      {search = SEARCH.text("source "), name = "sources", is_command = true},
+      {search = SEARCH.text(". "), name = "sources", is_command = true},
+      {search = SEARCH.text("eval "), name = "evals", is_command = true},
+      {search = SEARCH.text("env $("), name = "evals"},
    }
 
    --- Whether a command may begin here: behind a line's end, a separator, a keyword, an assignment or an opening quote.
@@ -1392,10 +1508,10 @@ do -- a Lua function has room for 200 local names
    local EFFORT_OF_COMPUTED, MOST_PLAIN = 2, 2
    local ASSIGNING = {}
    for name in gmatch("export declare typeset local readonly read mapfile readarray let", "%a+") do
-      ASSIGNING[#ASSIGNING + 1] = {search = searched(name .. " "), name = name, plain = MOST_PLAIN}
+      ASSIGNING[#ASSIGNING + 1] = {search = SEARCH.text(name .. " "), name = name, plain = MOST_PLAIN}
    end
-   ASSIGNING[#ASSIGNING + 1] = {search = searched("printf -v "), name = "printf", plain = 0}
-   ASSIGNING[#ASSIGNING + 1] = {search = searched("env "), name = "env", plain = MOST_PLAIN, is_env = true}
+   ASSIGNING[#ASSIGNING + 1] = {search = SEARCH.text("printf -v "), name = "printf", plain = 0}
+   ASSIGNING[#ASSIGNING + 1] = {search = SEARCH.text("env "), name = "env", plain = MOST_PLAIN, is_env = true}
 
    --- Whether a command sets a variable whose name the script computes: behind plain words, a name that begins with some
    -- letters and a $; or -n ref=$name.
@@ -1738,10 +1854,11 @@ do
 
    --- The class of the first text of the intercept file that stands in the code; of an evaluation alone, serve.
    local function class_of_commands(code, places, intercept)
-      local texts, rest, is_continued = {}, code, false
+      local texts, rest, is_continued, frequent = {}, code, false, places.frequent
       for number = 1, #intercept.evaluations do
          local search = intercept.evaluations[number].search
-         if find(code, search.part, 1, true) and places[search] then
+         local part = frequent and SEARCH.part_for(search, frequent) or search
+         if find(code, part.part, 1, true) and places[search] then
             texts[#texts + 1] = search.text
          end
       end
@@ -1753,8 +1870,9 @@ do
       end
       for number = 1, #intercept.commands do
          local search = intercept.commands[number].search
-         if (is_continued or find(code, search.part, 1, true) and places[search])
-            and (#texts == 0 or find_text(rest, search, 1))
+         local part = frequent and SEARCH.part_for(search, frequent) or search
+         if (is_continued or find(code, part.part, 1, true) and places[search])
+            and (#texts == 0 or find_text(rest, search, 1, frequent))
          then
             return intercept.commands[number].class
          end
@@ -1846,7 +1964,7 @@ end
 -- The daemon skips, by the same names, what Lua cannot see: of a deadline there is only what the script says, since
 -- job_desc shows no such field. `skipped_forms` are those that any update breaks in this site's Slurm, even one of the
 -- begin time: Lua is told no version, rlallocd knows it.
-local function name_to_skip(job_desc, script, skipped_forms, part_list)
+local function name_to_skip(job_desc, script, frequent, skipped_forms, part_list)
    if number_of(job_desc, "het_job_offset") then
       return "heterogeneous"
    end
@@ -1876,7 +1994,7 @@ local function name_to_skip(job_desc, script, skipped_forms, part_list)
    if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then
       return "ntasks-per-gpu"
    end
-   if find(script, "dline", 1, true) and find(script, "--deadline", 1, true) and ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
+   if asks_for_deadline(script, frequent) then
       return "deadline"
    end
    return nil
@@ -2180,7 +2298,8 @@ local function handle(job_desc, part_list)
    end
    local whole = #script <= SCRIPT_BYTES
    script = script:sub(1, SCRIPT_BYTES)
-   local words, for_directives = directive_words(script, text_of(job_desc, "comment"))
+   local frequent = SEARCH.frequent(script, CODE_BYTES)
+   local words, for_directives = directive_words(script, text_of(job_desc, "comment"), frequent)
    for _, word in ipairs(words or {}) do
       if word == LEAVE_ALONE then
          return -- its user's word; not even a tag
@@ -2205,7 +2324,7 @@ local function handle(job_desc, part_list)
    if has_tag(job_desc) or (number_of(job_desc, "het_job_offset") or 0) > 0 then
       return -- of a heterogeneous job, the first component stands for all
    end
-   local skip = name_to_skip(job_desc, script, intercept.skipped_forms, part_list)
+   local skip = name_to_skip(job_desc, script, frequent, intercept.skipped_forms, part_list)
    local ask = ask_of(words)
    effort = effort + for_directives + floor(bytes / BYTES_OF_EFFORT)
    local reading, planned = reading_of(code, places, whole, effort, intercept)

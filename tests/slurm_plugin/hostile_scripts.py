@@ -51,6 +51,8 @@ def hostile_scripts() -> dict[str, bytes]:
         "blanks behind #RLALLOC": b"#RLALLOC" + b" " * 15_900 + b"a\n",
         "blanks behind an echo": b"echo " + b" " * 5_900 + b"x;\n",
         "hashes": b"a #",
+        "lines of hashes": b"#" * 215 + b"\n",
+        "letters of --deadline": b"d--e",
         "hashes behind blanks": b" " * 60 + b"#",
         "conditions": b"if [ $A -ne $B ]; then\n",
         "changed variables": b"let A-=1; read -r A B C D; --model=$A\n",
@@ -85,8 +87,41 @@ def hostile_scripts() -> dict[str, bytes]:
     scripts |= {
         f"#RLALLOC words, {name}": _HEAD + b"#RLALLOC" + words + b"\n" + _LAUNCH for name, words in wrong.items()
     }
+    scripts |= _between_samples()
+    deadlines = {"blanks": b" " * 16_000, "dashes": b" -" * 8_000, "words": b" --deadlin" * 1_600}
+    scripts |= {
+        f"a deadline behind {name}": _HEAD + b"--deadline\n" + _LAUNCH + b"#SBATCH" + text + b"\n"
+        for name, text in deadlines.items()
+    }
+    scripts["lines of #SBATCH beside a deadline"] = _HEAD + b"--deadline\n" + _LAUNCH + b"#SBATCH\n" * 2_000
     large = {f"{name}, 4 MB": _HEAD + _LAUNCH + bodies[name] * (4_000_000 // len(bodies[name])) for name in _LARGE}
     return scripts | large
+
+
+def _between_samples() -> dict[str, bytes]:
+    """One byte again and again, but others where a fixed choice of samples looks: 32 squares, modulo the length."""
+    scripts = {f"all {letter} but the samples": _unseen(_LAUNCH, letter.encode()) for letter in "aefhlmtuvx"}
+    ends = {  # of texts that a class is known by, each more often than is looked at
+        "l": (
+            *("mdeploy serve", "lama-server", "lamafactory-cli", "ightning", "itgpt"),
+            *("m_eval", "m-evaluation-harness", "ighteval vllm", "ighteval accelerate"),
+        ),
+        "t": ("orchrun", "orch.distributed", "rainer.devices", "rain_llm", "rain_gpt", "rtllm-serve", "une run"),
+    }
+    for letter, texts in ends.items():
+        planted = "maxtext\n" + "".join(f"{text} " * 6 for text in texts)
+        scripts[f"all {letter} but ends of texts and the samples"] = _unseen(planted.encode(), letter.encode())
+    return scripts
+
+
+def _unseen(text: bytes, letter: bytes) -> bytes:
+    """A script with this text and the letter again and again, but other bytes in the places of the samples."""
+    code = bytearray(text + letter * (4_070 - len(text)))
+    for number in range(1, 33):
+        place = number * number * 37 % len(code)
+        if place >= len(text):
+            code[place] = 64 + number
+    return _HEAD + bytes(code)
 
 
 _FILLERS: Final = {"letters": b"taboe umid", "short words": b"t m -t W= ", "lines": b"tm taboe umid\n"}

@@ -231,6 +231,31 @@ def test_skipped_job_is_only_tagged(submitted: Callable[..., Submitted], fields:
     assert tag.skip == name
 
 
+@pytest.mark.parametrize("filler", ["#", "-", "d", "R", "#R", "d-", "#RAd-a", "x"])
+def test_what_a_script_is_filled_with_hides_no_directive_and_no_deadline(
+    submitted: Callable[..., Submitted], filler: str
+) -> None:
+    """They are searched for by another of their characters where one is frequent."""
+    filled = f"#{filler * (7_000 // len(filler))}\n"
+    lines = "#RLALLOC gpus=1-8\n #RLALLOC a\n#SBATCH -N1 --deadline=now+1hour\n"
+    job = submitted(script=f"#!/bin/bash\n{filled}{lines}{filled}torchrun a.py\n")
+    assert (job.tag["ask"], job.tag["skip"]) == ("gpus=1-8", "deadline")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#SBATCH -N1\nsrun a --deadline=4",
+        "# SBATCH --deadline=4",
+        "#SBATCH -N1 x--deadline=4",
+        " #SBATCH --deadline=4",
+        "#SBATCH -J adline",
+    ],
+)
+def test_other_deadlines_are_none_of_the_jobs(submitted: Callable[..., Submitted], line: str) -> None:
+    assert "skip" not in submitted(script=SCRIPT + line + "\n").tag
+
+
 @pytest.mark.parametrize(
     ("shared", "max_share", "skipped"),
     [
