@@ -40,15 +40,15 @@ local function fail(...) io.stderr:write(string.format(...)) os.exit(1) end
 slurm = {log_error = fail, log_info = function() end, log_user = function() end}
 local rlalloc = dofile(arg[1])
 local text = string.rep("python train.py --model gpt --tokens 4 ", 100)
-local best, scripts, ratios, jobs = {}, {}, {}, {}
+local best, ratios = {}, {}
 for number = 1, tonumber(arg[3]) do
-   local file = io.open(arg[2] .. "/" .. number, "rb")
-   scripts[number], ratios[number], best[number] = file:read("*a"), {}, math.huge
-   file:close()
+   ratios[number], best[number] = {}, math.huge
 end
 for round = 1, 10 do
-   for number = 1, #scripts do
-      local fields = dofile(arg[2] .. "/fields" .. number)
+   for number = 1, #ratios do
+      local file = io.open(arg[2] .. "/" .. number, "rb")
+      local script, fields, jobs = file:read("*a"), dofile(arg[2] .. "/fields" .. number), {}
+      file:close()
       local start = os.clock()
       for _ = 1, 100 do
          text:find("torchrun", 1, true)
@@ -59,7 +59,7 @@ for round = 1, 10 do
       for each = 1, 20 do
          local environment = {}
          for name, value in pairs(fields.environment or {}) do environment[name] = value end
-         jobs[each] = {script = scripts[number], tres_per_node = "gres:gpu:8"}
+         jobs[each] = {script = script, tres_per_node = "gres:gpu:8"}
          for name, value in pairs(fields) do jobs[each][name] = value end
          jobs[each].environment = environment
       end
@@ -71,7 +71,7 @@ for round = 1, 10 do
       best[number] = math.min(best[number], loop)
    end
 end
-for number = 1, #scripts do
+for number = 1, #ratios do
    table.sort(ratios[number])
    print(string.format("%.6g %.6g", best[number] * 1e6, ratios[number][5]))
 end

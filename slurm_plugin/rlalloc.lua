@@ -80,7 +80,7 @@ local PYTHON_ENVIRONMENT = {
 local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=!<>]"
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
 local SAMPLED_BYTES = 1024 -- of a longer code, samples show which bytes are frequent
-local MOST_FALSE = 4 -- places that only look like a text
+local MOST_FALSE = 3 -- places that only look like a text
 local MOST_FREQUENT = 1 -- texts whose end stands too often in a code in which their first byte is frequent
 local PARTS_OF_NAMES = {
    counts = {"gpu", "parallel", "world", "replica"},
@@ -442,7 +442,7 @@ end
 
 local SEARCH = {}
 do -- a Lua function has room for 200 local names
-   local LEAST_PART = 4 -- characters of a text that are searched for at once
+   local LEAST_PART, LEAST_OTHER = 4, 3 -- characters of a text that are searched for at once
    local RANKS_OF_SAME = 6 -- a character is so much less wanted for each text that may be searched for by it
    local FREQUENT, MOST_SAMPLES = 4, 16
    local shift = 0 -- of the samples: another one each time, so that nobody can write a text around them
@@ -454,9 +454,9 @@ do -- a Lua function has room for 200 local names
    end
 
    --- Where a text's rarest character stands that is not the excepted one; nil for none.
-   local function rarest_place(text, used, except)
+   local function rarest_place(text, least_part, used, except)
       local rarest, least = nil, math.huge
-      for at = 1, max(1, #text - LEAST_PART + 1) do
+      for at = 1, max(1, #text - least_part + 1) do
          local character = sub(text, at, at)
          local often = find(OFTEN, character, 1, true)
          local rank = (often and #OFTEN - often + 2 or 1) + RANKS_OF_SAME * (used[character] or 0)
@@ -470,10 +470,10 @@ do -- a Lua function has room for 200 local names
    --- A text to search for: the part from its rarest character, and another one for a code in which that is frequent.
    -- `used` counts the texts by both: not many are to be searched for by the same two.
    function SEARCH.text(text, used)
-      local first = rarest_place(text, {})
+      local first = rarest_place(text, LEAST_PART, {})
       local search, character = SEARCH.part(text, first), sub(text, first, first)
       used = used or {}
-      local other = rarest_place(text, used, character)
+      local other = rarest_place(text, LEAST_OTHER, used, character)
       if other then
          search.other = SEARCH.part(text, other)
          used[sub(text, other, other)] = (used[sub(text, other, other)] or 0) + 1
@@ -514,16 +514,16 @@ do -- a Lua function has room for 200 local names
       return chosen
    end
 
-   --- The part by which a text is searched for in a code with these frequent bytes.
+   --- The part by which a text is searched for whose usual part begins with a frequent byte.
    function SEARCH.part_for(search, frequent)
-      local count = frequent[search.first]
-      return count and search.other and (frequent[search.other.first] or 0) < count and search.other or search
+      local other = search.other
+      return other and (frequent[other.first] or 0) < frequent[search.first] and other or search
    end
 end
 
 --- Where a text stands from a place on; nil where it does not.
 local function find_text(code, search, from, frequent)
-   local part = frequent and SEARCH.part_for(search, frequent) or search
+   local part = frequent and frequent[search.first] and SEARCH.part_for(search, frequent) or search
    local before = part.before
    if before == 0 then
       return find(code, search.text, from, true)
@@ -713,8 +713,8 @@ local function asks_for_gpus(job_desc)
             break
          end
          -- gpu:2, gres:gpu:a100:2, gres/gpu=2, shard:2; not gres:gpu_mem:4, nor none of them: gpu:0
-         local name, rest = item:gsub("^%s*gres[:/]", ""):match("^([^:=]+)(.*)$")
-         if (name == "gpu" or name == "shard") and not rest:match("[:=]0+$") then
+         local name, last = match(item, "^([^:=]+)()", match(item, "^%s*gres[:/]()") or 1)
+         if (name == "gpu" or name == "shard") and not find(item, "[:=]0+$", last) then
             return true
          end
       end
@@ -1506,6 +1506,11 @@ do -- a Lua function has room for 200 local names
 
    -- Commands that set the variables they name.
    local EFFORT_OF_COMPUTED, MOST_PLAIN = 2, 2
+   -- What may follow is optional in these patterns: they would try each shorter word for what has to follow.
+   local USUAL = "^[ \t]*[a-zA-Z0-9_=/.:,-]+()([ \t]?)" -- most plain words; other sets take longer
+   local PLAIN, REST = "^[ \t]*[^ \t\n;&|<>()\"'`$]+()([ \t]?)", "^[^ \t\n;&|<>()\"'`$]*()([ \t]?)"
+   local OPTION = "^[ \t]*%-[^ \t\n;&|<>()\"'`$]*()([ \t]?)"
+   local ASSIGNMENT = "^[ \t]*[^ \t\n;&|<>()\"'`$=]*(=?)[^ \t\n;&|<>()\"'`]*()([ \t]?)"
    local ASSIGNING = {}
    for name in gmatch("export declare typeset local readonly read mapfile readarray let", "%a+") do
       ASSIGNING[#ASSIGNING + 1] = {search = SEARCH.text(name .. " "), name = name, plain = MOST_PLAIN}
@@ -1521,27 +1526,33 @@ do -- a Lua function has room for 200 local names
          return true
       end
       for _ = 1, plain do
-         local last = match(code, "^[ \t]*[^ \t\n;&|<>()\"'`$]+()[ \t]", from)
-         if not last then
+         local last, blank = match(code, USUAL, from)
+         if not last or blank == "" then
+            last, blank = match(code, last and REST or PLAIN, last or from)
+         end
+         if not last or blank == "" then
             break
          end
          from = last
       end
-      local sign, after = match(code, "^[ \t]*[\"']?[a-zA-Z0-9_]*([$`])()", from)
-      return sign == "`" or sign == "$" and not find(code, "^[\"']", after)
+      local sign, after = match(code, "^[ \t]*[\"']?[a-zA-Z0-9_]*([$`]?)([\"']?)", from)
+      return sign == "`" or sign == "$" and after == ""
    end
 
    --- Whether env sets such a variable: behind options and assignments, a name that begins with some letters and a $.
    local function env_computes_name(code, from, plain)
       for _ = 1, plain do
-         local last = match(code, "^[ \t]*%-[^ \t\n;&|<>()\"'`$]*()[ \t]", from)
-            or match(code, "^[ \t]*[^ \t\n;&|<>()\"'`$=]*=[^ \t\n;&|<>()\"'`]*()[ \t]", from)
-         if not last then
+         local sign, last, blank = "=", match(code, OPTION, from)
+         if not last or blank == "" then
+            sign, last, blank = match(code, ASSIGNMENT, from)
+         end
+         if sign == "" or blank == "" then
             break
          end
          from = last
       end
-      return find(code, "^[ \t]*[\"']?[a-zA-Z0-9_]*[$`][^ \t\n;&|<>\"'=]*=", from) ~= nil
+      local sign, equals = match(code, "^[ \t]*[\"']?[a-zA-Z0-9_]*([$`]?)[^ \t\n;&|<>\"'=]*(=?)", from)
+      return sign ~= "" and equals == "="
    end
 
    --- The commands that set a variable whose name the script computes: it may be any variable.
@@ -1857,7 +1868,7 @@ do
       local texts, rest, is_continued, frequent = {}, code, false, places.frequent
       for number = 1, #intercept.evaluations do
          local search = intercept.evaluations[number].search
-         local part = frequent and SEARCH.part_for(search, frequent) or search
+         local part = frequent and frequent[search.first] and SEARCH.part_for(search, frequent) or search
          if find(code, part.part, 1, true) and places[search] then
             texts[#texts + 1] = search.text
          end
@@ -1870,7 +1881,7 @@ do
       end
       for number = 1, #intercept.commands do
          local search = intercept.commands[number].search
-         local part = frequent and SEARCH.part_for(search, frequent) or search
+         local part = frequent and frequent[search.first] and SEARCH.part_for(search, frequent) or search
          if (is_continued or find(code, part.part, 1, true) and places[search])
             and (#texts == 0 or find_text(rest, search, 1, frequent))
          then
@@ -2014,11 +2025,14 @@ local function ask_of(words)
    if #(words or "") > MOST_WORDS then
       return "too-long"
    end
-   local ask = concat(words or {}, " ")
+   local ask = concat(words or {}, "+")
    if #ask > ASK_BYTES then
       return "too-long"
    end
-   return (gsub(gsub(ask, "[^a-zA-Z0-9=,._ -]", "_"), " ", "+"))
+   if not find(ask, "[^a-z0-9=,+A-Z._-]") and not find(concat(words or {}), "+", 1, true) then
+      return ask -- quicker
+   end
+   return (gsub(gsub(concat(words, " "), "[^a-zA-Z0-9=,._ -]", "_"), " ", "+"))
 end
 
 --- Whether the words may name a model or parallel sizes: then the TaskProlog looks for rlallocd's plan. Those that are
@@ -2104,12 +2118,13 @@ local function is_right(key, value)
    if key == "gpu-multiple" then
       return read(value) ~= nil, true
    elseif key == "gpus" and value:find(",", 1, true) then
-      for part in (value .. ","):gmatch("([^,]*),") do
-         if not read(part) then
+      for part in gmatch(value .. ",", "([^,]*),") do
+         local number = tonumber(part)
+         if not number or number < 1 or number > LARGEST_NUMBER then
             return false, true
          end
       end
-      return true, true
+      return not find(value, "[^%d,]"), true
    end
    local first, second = value:match("^([^-]*)%-?(.*)$")
    local low, high = read(first), read(second ~= "" and second or first)
@@ -2118,8 +2133,9 @@ end
 
 --- What is wrong with a word, for the user, as a text with a place for the word; nil if nothing is that can be seen.
 local function complaint_about(word)
-   local key, value = match(word, "^([^=]+)=(.+)$")
-   if not IS_KNOWN_WORD[key or ""] then
+   local sign = find(word, "=", 1, true) or 1
+   local key, value = sub(word, 1, sign - 1), sub(word, sign + 1)
+   if not IS_KNOWN_WORD[key] or value == "" then
       return UNKNOWN_WORD
    end
    local can_be_read, in_order = is_right(key, value)
@@ -2154,8 +2170,7 @@ end
 local function remark_about(words)
    for _, word in ipairs(words or {}) do
       local number, unit = word:match("^mem%-per%-gpu=([%d.]+)([KMGTkmgt]?)")
-      local gib = (tonumber(number) or LEAST_MEM_GIB) * GIB_PER_UNIT[(unit or ""):upper()]
-      if number and gib < LEAST_MEM_GIB then
+      if number and (tonumber(number) or LEAST_MEM_GIB) * GIB_PER_UNIT[unit:upper()] < LEAST_MEM_GIB then
          local text = "#RLALLOC %s: your job gets at least %dG of memory per GPU, or what your site has set instead"
          return string.format(text, ask_of({word}):sub(1, 60), LEAST_MEM_GIB)
       end

@@ -163,6 +163,11 @@ def read_in_full() -> dict[str, bytes]:
         "sentences": b"abc = a source a eval . b " * 8 + once[:36],
         "computed names": b"".join(b'\tthen %s abc abc "$a\n' % each for each in _ASSIGNING) + once[:36],
         "plain names": b"export A B C D\n" * 32 + b"read A B C D\n" * 32 + once[:36],
+        "commands before a long name": b"export declare typeset local readonly read mapfile readarray let env " * 3
+        + b"abcdefghijuvwxyz_" * 76,
+        "a long name": b"export declare typeset " + b"abcdefghijuvwxyz_" * 87,
+        "long names": (b"export declare typeset " + b"abcdefghijuvwxyz_" * 7 + b"\n") * 10,
+        "a long name of odd characters": b"export declare typeset " + b"~!@%^+*?[]{},." * 105,
         "names in sentences": b"abc read b c $f abc export b $a\n" * 10 + once[:36],
         "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
         "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 3 + once[:8],
