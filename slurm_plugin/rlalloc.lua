@@ -846,7 +846,7 @@ local function line_start(text, at)
    return find(part, "^[ \t]*$") and (at <= INDENTED_BYTES and 1 or at)
 end
 
---- The script without comment lines, whether that is all of it, and the effort.
+--- The script without comment lines, as far as it is read, whether no comment was left in it, and the effort.
 local function without_comments(script, whole)
    local kept, count, start, at, hashes, indented = {}, 0, 1, find(script, "#", 1, true), 0, 0
    while at and hashes < MOST_HASHES do
@@ -877,8 +877,8 @@ local function without_comments(script, whole)
          at = find(script, "#", at + 1, true)
       end
    end
-   kept[count + 1] = sub(script, start)
-   return concat(kept), whole and at == nil, hashes + indented
+   kept[count + 1] = sub(script, start, start + UNCUT_BYTES) -- a byte more than is read
+   return count == 0 and kept[1] or concat(kept), whole and at == nil, hashes + indented
 end
 
 --- Where what an echo prints ends, if nothing else stands on its line.
@@ -1510,7 +1510,7 @@ do -- a Lua function has room for 200 local names
    local USUAL = "^[ \t]*[a-zA-Z0-9_=/.:,-]+()([ \t]?)" -- most plain words; other sets take longer
    local PLAIN, REST = "^[ \t]*[^ \t\n;&|<>()\"'`$]+()([ \t]?)", "^[^ \t\n;&|<>()\"'`$]*()([ \t]?)"
    local OPTION = "^[ \t]*%-[^ \t\n;&|<>()\"'`$]*()([ \t]?)"
-   local ASSIGNMENT = "^[ \t]*[^ \t\n;&|<>()\"'`$=]*(=?)[^ \t\n;&|<>()\"'`]*()([ \t]?)"
+   local ASSIGNMENT = "^[ \t]*[a-zA-Z0-9_]*[^ \t\n;&|<>()\"'`$=]*(=?)[^ \t\n;&|<>()\"'`]*()([ \t]?)"
    local ASSIGNING = {}
    for name in gmatch("export declare typeset local readonly read mapfile readarray let", "%a+") do
       ASSIGNING[#ASSIGNING + 1] = {search = SEARCH.text(name .. " "), name = name, plain = MOST_PLAIN}
@@ -1530,7 +1530,12 @@ do -- a Lua function has room for 200 local names
          if not last or blank == "" then
             last, blank = match(code, last and REST or PLAIN, last or from)
          end
-         if not last or blank == "" then
+         if not last then
+            break
+         elseif blank == "" then
+            if not find(code, "^[$`]", last) then
+               return false
+            end
             break
          end
          from = last
@@ -2312,7 +2317,7 @@ local function handle(job_desc, part_list)
       return
    end
    local whole = #script <= SCRIPT_BYTES
-   script = script:sub(1, SCRIPT_BYTES)
+   script = whole and script or sub(script, 1, SCRIPT_BYTES)
    local frequent = SEARCH.frequent(script, CODE_BYTES)
    local words, for_directives = directive_words(script, text_of(job_desc, "comment"), frequent)
    for _, word in ipairs(words or {}) do
