@@ -81,7 +81,7 @@ local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
 local SAMPLED_BYTES = 1024 -- of a longer code, samples show which bytes are frequent
 local MOST_FALSE = 3 -- places that only look like a text
-local MOST_FREQUENT = 1 -- texts whose end stands too often in a code in which their first byte is frequent
+local MOST_FREQUENT = 1 -- texts whose end stands too often in a code in which their first byte is frequent: beyond, none
 local PARTS_OF_NAMES = {
    counts = {"gpu", "parallel", "world", "replica"},
    others = {"mem", "batch", "block", "worker"},
@@ -2062,6 +2062,9 @@ local function reading_of(code, places, whole, effort, intercept)
    local words = "too-long"
    if whole and effort <= MOST_EFFORT then
       words = words_of(code, places, read_table(intercept.words, intercept.launchers), effort)
+      if places.frequent and (places.frequent.searched or 0) > MOST_FREQUENT then
+         words = "too-long" -- not all texts were searched for
+      end
    end
    local reading = string.format(";table=%s;script=%s;words=%s", intercept.stamp, fingerprint_of(code), words)
    return reading, shows_a_model(words)

@@ -99,7 +99,7 @@ def hostile_scripts() -> dict[str, bytes]:
 
 
 def _between_samples() -> dict[str, bytes]:
-    """One byte again and again, but others where a fixed choice of samples looks: 32 squares, modulo the length."""
+    """One byte again and again, but others where a fixed choice of samples looks."""
     scripts = {f"all {letter} but the samples": _unseen(_LAUNCH, letter.encode()) for letter in "aefhlmtuvx"}
     ends = {  # of texts that a class is known by, each more often than is looked at
         "l": (
@@ -114,8 +114,17 @@ def _between_samples() -> dict[str, bytes]:
     return scripts
 
 
+def not_all_searched_for() -> bytes:
+    """A short script with ends of two texts that begin with its frequent byte, each more often than is looked at."""
+    ends = b"xorchrun " * 8 + b"xrainer.devices " * 8 + b"\n"
+    return b"#!/bin/sh\n#RLALLOC gpus=1-8\n" + ends + b"tttttttttt a b c d e f\n" * 45
+
+
 def _unseen(text: bytes, letter: bytes) -> bytes:
-    """A script with this text and the letter again and again, but other bytes in the places of the samples."""
+    """A script with this text and the letter again and again, but other bytes in the places of the samples.
+
+    These are 32 squares, modulo the length.
+    """
     code = bytearray(text + letter * (4_070 - len(text)))
     for number in range(1, 33):
         place = number * number * 37 % len(code)

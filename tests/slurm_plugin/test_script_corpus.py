@@ -28,7 +28,7 @@ from rlalloc_cli.check import report_on
 from rlalloc_cli.sbatch_request import sbatch_lines
 from rlallocd.submissions.job_tag import read_tag
 
-from .hostile_scripts import corpus, hostile_fields, hostile_scripts
+from .hostile_scripts import corpus, hostile_fields, hostile_scripts, not_all_searched_for
 from .lua_reader import Read, read_scripts
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -604,6 +604,12 @@ def test_words_are_not_read_beside_long_fields(interpreter: str) -> None:
     (alone,) = read_scripts(interpreter, [script])
     (beside,) = read_scripts(interpreter, [script], fields={"partition": "a" * 900})
     assert alone.tag["words"] != TOO_LONG == beside.tag["words"]
+
+
+def test_words_are_not_read_where_not_all_texts_are_searched_for(interpreter: str) -> None:
+    """Other places are sampled each time, and not all samples show which byte is frequent."""
+    reads = read_scripts(interpreter, [not_all_searched_for()] * 20)
+    assert TOO_LONG in {read.tag["words"] for read in reads}
 
 
 def test_an_ordinary_comment_may_be_long(interpreter: str) -> None:
