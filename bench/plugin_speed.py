@@ -9,7 +9,7 @@ all) in microseconds, and the bound: 200 microseconds and 1 millisecond a megaby
 
 Other work on the machine slows everything down. So each round also times a fixed loop, and what counts is a script's
 time over the loop's in the same round (the median of ten rounds), times the loop's best time in this run. Each round
-goes through all scripts: so a short disturbance falls into one round of a script, not into all ten. The first line
+goes through all scripts, so a short disturbance falls into one round of a script, not into all ten. The first line
 shows how much slower than its best the loop usually was: figures of a run with a factor above 2 say little.
 """
 

@@ -81,7 +81,7 @@ local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
 local SAMPLED_BYTES = 1024 -- of a longer code, samples show which bytes are frequent
 local MOST_FALSE = 3 -- places that only look like a text
-local MOST_FREQUENT = 1 -- texts whose end stands too often in a code in which their first byte is frequent: beyond, none
+local MOST_FREQUENT = 1 -- texts with a frequent first byte whose end stands too often: with more, the search stops
 local PARTS_OF_NAMES = {
    counts = {"gpu", "parallel", "world", "replica"},
    others = {"mem", "batch", "block", "worker"},
@@ -319,7 +319,7 @@ do
       return (number_of(job_rec, "array_job_id") or 0) == 0 and (number_of(job_rec, "job_state") or 0) % 256 ~= 0
    end
 
-   --- Whether rlallocd may update a job: nobody else has changed it since that reading.
+   --- Whether rlallocd may update a job: it has not started, and nobody else has changed it since that reading.
    local function admits_update(job_desc, job_rec, read, comment)
       local known, now = memory_of(job_rec.job_id), uptime() or 0
       if read < loaded or has_started(job_rec) then
@@ -1506,7 +1506,7 @@ do -- a Lua function has room for 200 local names
 
    -- Commands that set the variables they name.
    local EFFORT_OF_COMPUTED, MOST_PLAIN = 2, 2
-   -- What may follow is optional in these patterns: they would try each shorter word for what has to follow.
+   -- What may follow a word is optional in these patterns. If it were required, Lua would try each shorter word, too.
    local USUAL = "^[ \t]*[a-zA-Z0-9_=/.:,-]+()([ \t]?)" -- most plain words; other sets take longer
    local PLAIN, REST = "^[ \t]*[^ \t\n;&|<>()\"'`$]+()([ \t]?)", "^[^ \t\n;&|<>()\"'`$]*()([ \t]?)"
    local OPTION = "^[ \t]*%-[^ \t\n;&|<>()\"'`$]*()([ \t]?)"

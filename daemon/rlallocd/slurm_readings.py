@@ -40,7 +40,7 @@ class SlurmReadings:
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._job_ids: frozenset[int] = frozenset()
         self.new_jobs: frozenset[int] = frozenset()
-        """Ids of the jobs that the last reading of all jobs has shown, and the one before has not."""
+        """Ids of the jobs that the last reading of all jobs showed and the one before it did not."""
         self.calls = 0
         self.reading_s = 0.0
 

@@ -141,7 +141,7 @@ class SmallestAgent:
 def test_another_policy_than_known_gain_answers_for_the_nodes_of_each_type(
     fails_at: int, expected: tuple[int, str]
 ) -> None:
-    """Without the second answer, the job gets one GPU, as on all nodes."""
+    """Without the second answer, the job gets one GPU of the type: the count answered for all nodes."""
     agent = SmallestAgent(fails_at=fails_at)
     job = new_job(admin_comment=TAG_OF_NOW.replace("ask=", "ask=gpus=1-8"))
     partitions = {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}

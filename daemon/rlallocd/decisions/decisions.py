@@ -68,7 +68,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     ``gpu_defaults`` are those of slurm.conf.
     ``unchecked`` are nodes on which Slurm may not call the TaskProlog.
     ``read_s`` is when the reading of the jobs began (seconds of uptime), None if that is not known. ``new_jobs`` are
-    the ids of those that the reading before did not show.
+    the ids of the jobs that the reading before this one did not show.
     """
 
     taken_s: float

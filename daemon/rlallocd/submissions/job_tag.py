@@ -123,7 +123,7 @@ def with_reading(admin_comment: str, read_s: float) -> str:
 
 
 def has_reading(admin_comment: str) -> bool:
-    """Whether an AdminComment has the note of a reading: of a job, slurmctld has not called rlalloc.lua then."""
+    """Whether an AdminComment has the note of a reading. In a job, it shows that rlalloc.lua was not called."""
     return _READING.search(admin_comment) is not None
 
 

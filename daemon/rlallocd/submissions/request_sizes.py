@@ -109,8 +109,8 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "cpus-per-gpu": "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an "
     "update to one CPU per task, Slurm would use that default",
     "whole-nodes": "a job with --exclusive, or with memory per CPU where the partition gives whole nodes",
-    "memory-per-cpu": "a job with memory per CPU to which Slurm gives more CPUs than it asks for, and this memory "
-    "for each",
+    "memory-per-cpu": "a job with memory per CPU that gets more CPUs from Slurm than it asks for, and so also more "
+    "memory",
     "uneven": "a job whose nodes or tasks are not alike",
     "constraint": "a job whose constraint counts or groups features, as in 'a*2' or '[a|b]'",
     "off": "a job that was to be left alone (rlalloc off)",

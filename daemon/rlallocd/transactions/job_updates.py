@@ -23,7 +23,7 @@ _Item = TypeVar("_Item")
 class UpdateAnswer(NamedTuple):
     """Of one update: ``refusal`` is why it was refused, or empty. It is not ``answered`` if scontrol died.
 
-    ``changed``: it was refused because others had changed the job after it was read, and nothing of it was done.
+    ``changed``: it was refused because the job may have changed since it was read, and nothing of it was done.
     """
 
     answered: bool

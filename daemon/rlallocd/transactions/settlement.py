@@ -38,7 +38,7 @@ _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_
 
 CHANGED_SINCE: Final = (
     "rlalloc.lua refused the update: since the job was read, someone else changed it, "
-    "or it started, or slurmctld was restarted"
+    "or it started, or slurmctld loaded job_submit.lua again"
 )
 
 _Found = TypeVar("_Found")

@@ -205,8 +205,8 @@ class Applier:
     def _to_read(self, batch: Sequence[tuple[Application, Candidate]], new_jobs: Set[int]) -> list[int]:
         """The jobs of a batch that have to be read again just before their updates.
 
-        ``new_jobs`` need not be if rlalloc.lua judges updates: it refuses an update if others have changed the job
-        since, or if it has started. Some tasks of an array may have started, so arrays are read again.
+        ``new_jobs`` need not be read if rlalloc.lua judges updates: it refuses an update if others have changed the
+        job since, or if the job has started. Some tasks of an array may have started, so arrays are read again.
         """
         return [
             application.job_id

@@ -131,7 +131,7 @@ def verify_started(
 
 
 def _has_more_cpus(job: JobRecord, size: Allocation, before: JobRecord | None = None) -> bool:
-    """Whether a job that started has a size, but for more CPUs; it has memory per CPU, as ``before``, for each."""
+    """Whether a started job has a size, but with more CPUs. Memory per CPU in ``before`` counts for each of them."""
     per_cpu = before.fields.mem_mib_per_cpu if before is not None else 0
     found = {"nodes": float(job.nodes)} | _totals(job)
     wanted = _allowed(size) | {"CPUs in total": (job.cpus,)}
