@@ -786,24 +786,27 @@ do -- a Lua function has room for 200 local names
       return words, effort + EFFORT_OF_VALUE * number
    end
 
-   --- Whether an #SBATCH line has a deadline.
+   --- Whether an #SBATCH line has a deadline, or may have one: not all of a script is looked at.
    function asks_for_deadline(script, frequent)
       local deadline = SEARCH.seldom(DEADLINES, frequent)
       local part, head = deadline.part, deadline.head
-      local at, times = find(script, part, 1, true), 1
-      while at and times <= MOST_TIMES do
+      local at, mentions, others = find(script, part, 1, true), 0, 0
+      while at and mentions < MOST_TIMES and others < MOST_MENTIONS do
          local option = at - #head
-         if option > 1 and byte(script, option - 1) == 32 and sub(script, option, at - 1) == head then
+         local is_option = option > 1 and byte(script, option - 1) == 32 and sub(script, option, at - 1) == head
+         if is_option then
+            mentions = mentions + 1
             local before = sub(script, max(1, option - LINE_BYTES), option - 1)
             local newline = find(reverse(before), "\n", 1, true)
-            local start = newline and #before - newline + 2 or (option <= LINE_BYTES and 1)
-            if start and find(before, "^#SBATCH", start) then
+            if newline == nil or find(before, "^#SBATCH", #before - newline + 2) then
                return true
             end
+         else
+            others = others + 1
          end
-         at, times = find(script, part, at + 1, true), times + 1
+         at = find(script, part, at + 1, true)
       end
-      return false
+      return at ~= nil
    end
 end
 

@@ -129,7 +129,7 @@ def _asked_partitions(planned: Submission) -> set[str]:
 def _new_names(planned: Submission | None) -> set[str]:
     """The names that a job's user gives it after its submission."""
     words = (word.partition("=") for event in (planned.events if planned else ()) for word in event.words)
-    return {value for field, _, value in words if field == "JobName"}
+    return {each for field, _, value in words if field == "JobName" for each in value.split(",")}
 
 
 def _values_of(variable: str, run: Run) -> set[str]:

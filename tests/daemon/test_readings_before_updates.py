@@ -59,6 +59,10 @@ def submitted(job_id: int) -> JobRecord:
     return msgspec.structs.replace(job, job_id=job_id, begin_s=BEGIN_S, reason="BeginTime", admin_comment=tag)
 
 
+FULL = f"{'x' * 65_300} {submitted(5).admin_comment}"
+"""An AdminComment that has hardly any room left in slurmdbd."""
+
+
 class Applied:
     """Applies decisions on jobs of a JudgingSlurm; ``read`` says how often each of them was read for that."""
 
@@ -111,8 +115,8 @@ def test_new_jobs_are_read_once_if_rlalloc_lua_judges_updates(applied: Applied) 
 
 @pytest.mark.parametrize(
     "odd",
-    [{"is_array": True, "array_job_id": 5}, {"fields": RequestFields()}],
-    ids=["an array", "not read in whole"],
+    [{"is_array": True, "array_job_id": 5}, {"fields": RequestFields()}, {"admin_comment": FULL}],
+    ids=["an array", "not read in whole", "no room for the note"],
 )
 def test_an_odd_job_is_read_before_its_update(applied: Applied, odd: dict[str, Any]) -> None:
     applied.read(2)

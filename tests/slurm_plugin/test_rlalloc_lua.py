@@ -242,6 +242,15 @@ def test_what_a_script_is_filled_with_hides_no_directive_and_no_deadline(
     assert (job.tag["ask"], job.tag["skip"]) == ("gpus=1-8", "deadline")
 
 
+def test_a_deadline_that_is_not_looked_at_counts(submitted: Callable[..., Submitted]) -> None:
+    """Behind many mentions, or far along its line. Of other words, more may stand before it."""
+    far = f"#SBATCH --comment={'a' * 390} --deadline=now+1hour\n"
+    often = "# see --deadline or deadline\n" * 8 + "#SBATCH --deadline=now+1hour\n"
+    for lines in (far, often, "# readline\n" * 20 + "#SBATCH --deadline=now+1hour\n"):
+        assert submitted(script=f"#!/bin/sh\n{lines}torchrun a.py\n").tag["skip"] == "deadline", lines
+    assert "skip" not in submitted(script="#!/bin/sh\n" + "# readline\n" * 20 + "torchrun a.py\n").tag
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -115,15 +115,6 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
                 "set CR_Core or CR_Core_Memory, upgrade Slurm, or keep shadow mode",
             )
         ]
-    if by_socket:
-        return [
-            warning(
-                "SelectType",
-                "slurm.conf: SelectTypeParameters has CR_Socket: jobs with memory per CPU run as submitted "
-                "(memory-per-cpu)",
-                "set CR_Core or CR_Core_Memory, or have jobs ask for --mem or --mem-per-gpu",
-            )
-        ]
     if _ONE_TASK_PER_CORE in site.select_parameters:
         return [
             warning(
@@ -133,17 +124,26 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
                 "remove it; jobs that need it can ask for --ntasks-per-core=1 or --hint=nomultithread",
             )
         ]
-    if site.select_type not in WITHOUT_GPU_UPDATES:
-        return []
-    return [
-        Finding(
-            "FAIL" if enforces(config) else "WARN",
-            "SelectType",
-            f"slurm.conf: with SelectType={site.select_type}, slurmctld does not change the GPUs of a job: rlallocd "
-            "stays in shadow mode",
-            "set SelectType=select/cons_tres, then restart slurmctld and slurmd on all nodes",
-        )
-    ]
+    if site.select_type in WITHOUT_GPU_UPDATES:
+        return [
+            Finding(
+                "FAIL" if enforces(config) else "WARN",
+                "SelectType",
+                f"slurm.conf: with SelectType={site.select_type}, slurmctld does not change the GPUs of a job: "
+                "rlallocd stays in shadow mode",
+                "set SelectType=select/cons_tres, then restart slurmctld and slurmd on all nodes",
+            )
+        ]
+    if by_socket:
+        return [
+            warning(
+                "SelectType",
+                "slurm.conf: SelectTypeParameters has CR_Socket: jobs with memory per CPU run as submitted "
+                "(memory-per-cpu)",
+                "set CR_Core or CR_Core_Memory, or have jobs ask for --mem or --mem-per-gpu",
+            )
+        ]
+    return []
 
 
 def _accounting(site: SiteSettings) -> Finding:

@@ -232,6 +232,7 @@ def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float], devices: 
         min_cpus_per_node=_number(job.get("minimum_cpus_per_node")),
         mem_mib_per_node=_number(job.get("memory_per_node")),
         # Beside memory per GPU, slurmctld sets DefMemPerCPU, and clears it when it tries to start the job (22.05).
+        # One that somebody sets does not show, either.
         mem_mib_per_cpu=0 if mem_mib_per_gpu else _number(job.get("memory_per_cpu")),
         mem_mib_per_gpu=mem_mib_per_gpu,
         gpus_per_node=gpus_of_request(requests["tres_per_node"], devices),

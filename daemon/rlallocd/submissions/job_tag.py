@@ -9,7 +9,7 @@ Our notes follow: ``rlalloc-decision:ID`` (``rlalloc-nice:ID`` as long as only t
 Without a blank, one scontrol can carry many updates (rlallocd.slurm.update_session).
 
 An update of ours ends with ``rlalloc-read:UPTIME``, which rlalloc.lua removes: it refuses the update if others
-have changed the job since then.
+may have changed the job since then, or if it has started.
 """
 
 import re
@@ -30,6 +30,8 @@ _PLAN: Final = re.compile(r"(?:^|;|\s+)rlalloc-plan:[^\s;]*")
 _READING: Final = re.compile(r"(?:^|;|\s+)rlalloc-read:[^\s;]*")
 _MOST_BYTES: Final = 65_535
 """What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
+_NOTES_BYTES: Final = 256
+"""More than our notes take together."""
 DEFAULTED: Final = frozenset({"cpus", "mem"})
 """What Slurm may have defaults per GPU for, by the names in a tag."""
 
@@ -123,8 +125,13 @@ def with_reading(admin_comment: str, read_s: float) -> str:
 
 
 def has_reading(admin_comment: str) -> bool:
-    """Whether an AdminComment has the note of a reading. In a job, it shows that rlalloc.lua was not called."""
+    """Whether an AdminComment has the note of a reading, which rlalloc.lua removes before slurmctld keeps it."""
     return _READING.search(admin_comment) is not None
+
+
+def has_room_for_notes(admin_comment: str) -> bool:
+    """Whether an update with this AdminComment, and with our notes, surely has that of its reading."""
+    return len(admin_comment.encode()) <= _MOST_BYTES - _NOTES_BYTES
 
 
 def _joined(admin_comment: str, note: str) -> str:

@@ -173,7 +173,7 @@ def check_memory_per_cpu(job: JobRecord, request: Allocation, *, gives_sockets: 
     """
     if job.fields.mem_mib_per_cpu == 0:
         return
-    leaves_threads = job.needs.threads == 1 and cpus_per_core > 1
+    leaves_threads = 0 < job.needs.threads < cpus_per_core
     if gives_sockets or leaves_threads or request.cpus_per_node % cpus_per_core:
         raise Skipped(f"{FORMS_SKIPPED['memory-per-cpu']}; it runs as submitted", "memory-per-cpu")
 

@@ -149,8 +149,8 @@ class Settlement:
     ) -> Literal["answered", "unanswered", "changed"]:
         """Send the request again: the ``whole`` of it, or without what is kept of others' changes.
 
-        Returns whether scontrol answered every update, or that all were refused because others had changed the job
-        after it was read. If rlalloc fails to write one, the entry stays open.
+        Returns whether scontrol answered every update, or that all were refused because the job may have changed
+        since it was read. If rlalloc fails to write one, the entry stays open.
         """
         plans = unless_odd(application.job_id, partial(_restorations, application, job, whole=whole))
         changed = True

@@ -23,7 +23,14 @@ from rlallocd.decisions.decisions import LEAST_GRACE_LEFT_S
 from rlallocd.knowledge.job_plans import looks_for_a_plan
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan
 from rlallocd.submissions.candidates import Candidate
-from rlallocd.submissions.job_tag import fits_slurmdbd, has_note, has_reading, read_tag, with_plan_note
+from rlallocd.submissions.job_tag import (
+    fits_slurmdbd,
+    has_note,
+    has_reading,
+    has_room_for_notes,
+    read_tag,
+    with_plan_note,
+)
 from rlallocd.transactions.changes_of_others import taking_back_kept
 from rlallocd.transactions.job_updates import JobUpdates, in_batches
 from rlallocd.transactions.journal import Journal
@@ -94,7 +101,7 @@ class Applier:
         """Apply all decisions that change a job and let all jobs go that were deferred for us. Raises SlurmError.
 
         ``read_s`` is when the reading on which they are based began (seconds of uptime), or None if that is not
-        known. If others have changed a job since then, rlalloc.lua refuses its update. ``new_jobs`` are the ids of
+        known. If a job may have changed since then, rlalloc.lua refuses its update. ``new_jobs`` are the ids of
         jobs that were first read then: no older reading is part of their records.
 
         A job that is not deferred is updated and verified, and keeps its place in the queue. If Slurm fails on the
@@ -113,7 +120,7 @@ class Applier:
         # Users change jobs, and Slurm starts some, while jobs are decided.
         new_jobs = new_jobs if read_s is not None else frozenset()
         following = self._to_read(batches[0], new_jobs) if batches else []
-        latest = self._updates.read_back(following) if batches else {}
+        latest = self._updates.read_back(following) if following else {}
         for number, batch in enumerate(batches, 1):
             latest = _as_decided(batch, following) | latest
             if self._stopping():
@@ -214,6 +221,7 @@ class Applier:
             if not self._is_judged
             or application.job_id not in new_jobs
             or not candidate.job.fields.reported
+            or not has_room_for_notes(candidate.job.admin_comment)
             or candidate.job.array_job_id
         ]
 
@@ -282,7 +290,7 @@ class Applier:
     ) -> None:
         """Learn from updates that were carried out whether rlalloc.lua has removed the notes of their reading."""
         comments = [jobs[job_id].admin_comment for job_id, why in refusals.items() if not why and job_id in jobs]
-        noted = [comment for comment in comments if has_note(comment)]
+        noted = [comment for comment in comments if has_note(comment) and has_room_for_notes(comment)]
         if noted and read_s is not None:
             self._is_judged = not any(map(has_reading, noted))
 

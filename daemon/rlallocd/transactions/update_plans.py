@@ -25,7 +25,7 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
 
 
 def as_read(plan: UpdatePlan, read_s: float | None) -> UpdatePlan:
-    """The same update, which rlalloc.lua refuses if others have changed the job since ``read_s`` (seconds of uptime).
+    """The same update, which rlalloc.lua refuses if the job may have changed since ``read_s`` (seconds of uptime).
 
     If the update leaves the AdminComment as it is, it is never refused; likewise without ``read_s``.
     """
