@@ -97,15 +97,7 @@ def test_a_site_that_is_right_is_ok() -> None:
         ({"select_parameters": frozenset({"cr_socket_memory"})}, "SelectType", "WARN"),
         ({"slurm_version": "24.11.5", "select_parameters": frozenset({"cr_socket"})}, "SelectType", "WARN"),
         ({"select_parameters": frozenset({"cr_core", "cr_one_task_per_core"})}, "SelectType", "WARN"),
-        (
-            {
-                "slurm_version": "23.11.4",
-                "select_type": "select/cons_res",
-                "select_parameters": frozenset({"cr_socket"}),
-            },
-            "SelectType",
-            "FAIL",
-        ),
+        ({"select_type": "select/cons_res", "select_parameters": frozenset({"cr_socket"})}, "SelectType", "FAIL"),
         ({"accounting_tres": frozenset({"cpu"})}, "GPU counts", "FAIL"),
         ({"accounting_tres": frozenset({"gres/gpu:a100"})}, "GPU counts", "OK"),
         ({"accounting_storage": "accounting_storage/none"}, "accounting", "FAIL"),

@@ -105,6 +105,16 @@ def _plugin(config: Config, site: SiteSettings) -> Finding:
 
 
 def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
+    if site.select_type in WITHOUT_GPU_UPDATES:
+        return [
+            Finding(
+                "FAIL" if enforces(config) else "WARN",
+                "SelectType",
+                f"slurm.conf: with SelectType={site.select_type}, slurmctld does not change the GPUs of a job: "
+                "rlallocd stays in shadow mode",
+                "set SelectType=select/cons_tres, then restart slurmctld and slurmd on all nodes",
+            )
+        ]
     by_socket = not site.select_parameters.isdisjoint(_BY_SOCKET)
     if by_socket and capabilities_of(site.slurm_version).new_cpus_per_task_take_sockets:
         return [
@@ -122,16 +132,6 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
                 "slurm.conf: SelectTypeParameters has CR_ONE_TASK_PER_CORE: Slurm then records --ntasks-per-core=1 "
                 "for each job, so all jobs run as submitted (tasks-per-socket)",
                 "remove it; jobs that need it can ask for --ntasks-per-core=1 or --hint=nomultithread",
-            )
-        ]
-    if site.select_type in WITHOUT_GPU_UPDATES:
-        return [
-            Finding(
-                "FAIL" if enforces(config) else "WARN",
-                "SelectType",
-                f"slurm.conf: with SelectType={site.select_type}, slurmctld does not change the GPUs of a job: "
-                "rlallocd stays in shadow mode",
-                "set SelectType=select/cons_tres, then restart slurmctld and slurmd on all nodes",
             )
         ]
     if by_socket:
