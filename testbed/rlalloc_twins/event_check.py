@@ -57,6 +57,20 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
     return not (begun and _has_cpus_of_a_refused_update(after, job))  # it started with twice the decided CPUs
 
 
+def is_sized_by_user_here_only(planned: Submission, twin: TwinJob, job: TwinJob) -> bool:
+    """Whether an update of its size changed the waiting job, and found its twin started."""
+    return any(
+        any(word.partition("=")[0] in SIZES for word in event.words)
+        and (done := job.events.get(number)) is not None
+        and (before := twin.events.get(number)) is not None
+        and done.status == 0
+        and _kinds(done, job) == {"PENDING"}
+        and before.status != 0
+        and "PENDING" not in _kinds(before, twin)
+        for number, event in enumerate(planned.events)
+    )
+
+
 def problems_of_events(planned: Submission, twin: TwinJob, job: TwinJob) -> Iterator[str]:
     """Say which events were refused on one site only, or came to nothing."""
     for number, event in enumerate(planned.events):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from rlalloc_twins.environment_values import Outer
-from rlalloc_twins.event_check import are_comparable, problems_of_events
+from rlalloc_twins.event_check import are_comparable, is_sized_by_user_here_only, problems_of_events
 from rlalloc_twins.run_check import problems_of_runs
 from rlalloc_twins.size_check import problems_of_size
 from rlalloc_twins.twin_plan import Plan, Submission
@@ -80,7 +80,9 @@ def _problems_apart(
 
     It may not wait for ever, nor end otherwise than its script does, if its twin does not. If its user cancelled it
     on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed waits or ends
-    otherwise because of its user's own events: on 24.11, after MinCPUsNode=1 its srun waits for its CPUs per task.
+    otherwise because of its user's own events; one that rlalloc deferred and did not change ends otherwise because of
+    an update of its size that was accepted here and came too late for its twin: on 24.11, after MinCPUsNode=1 its
+    srun waits for its CPUs per task, with or without rlalloc.
     """
     if job.stuck:
         if twin is not None and twin.stuck:
@@ -100,13 +102,19 @@ def _problems_apart(
             continue
         if _is_left_alone(job):
             counts["ended otherwise after its user's event, and rlalloc had left it alone"] += 1
+        elif not _is_changed(job) and planned and twin and is_sized_by_user_here_only(planned, twin, job):
+            counts["ended otherwise after its user's update, which came too late for its twin"] += 1
         else:
             yield f"it ended {after.state} {after.exit_code}, without rlalloc {without}"
 
 
 def _is_left_alone(job: TwinJob) -> bool:
     deferred = any(_DEFERRED.search(record.get("AdminComment", "")) for record in job.records)
-    return not deferred and not any(each.updates for each in job.decisions)
+    return not deferred and not _is_changed(job)
+
+
+def _is_changed(job: TwinJob) -> bool:
+    return any(each.updates for each in job.decisions)
 
 
 def _waits_for_another_end(planned: Submission, off: Mapping[str, TwinJob], on: Mapping[str, TwinJob]) -> bool:

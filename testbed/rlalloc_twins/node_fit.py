@@ -9,7 +9,7 @@ from rlalloc_twins.twin_nodes import FIRST, OTHERS, PARTITIONS
 from rlalloc_twins.twin_record import Look, NodeSeen, TwinJob
 
 RESERVED: Final = 8
-"""The node of a reservation, for those jobs only that name it."""
+"""The node of a reservation, for those jobs only that name it, and the only one for them."""
 _TYPE: Final = re.compile(r"gpu:([a-z]\w*):\d")
 
 
@@ -55,7 +55,7 @@ def _may_use(record: Mapping[str, str], node: NodeSeen) -> bool:
         and number not in _numbers(record.get("ExcNodeList", ""))
         and (asked is None or asked[1] == gpu_type)
         and _has(features, record.get("Features", ""))
-        and number != RESERVED
+        and (number == RESERVED) == ("Reservation" in record)
     )
 
 

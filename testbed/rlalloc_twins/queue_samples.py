@@ -42,6 +42,7 @@ def _waited(text: str) -> tuple[Waited, ...]:
 
 
 def _nodes(text: str) -> tuple[NodeSeen, ...]:
+    """The nodes. A node that is only reserved takes jobs; in a maintenance window, it says MAINTENANCE, too."""
     found = []
     for line in text.splitlines():
         words = dict(_NODE.findall(line))
@@ -50,7 +51,7 @@ def _nodes(text: str) -> tuple[NodeSeen, ...]:
         found.append(
             NodeSeen(
                 name=words["NodeName"],
-                usable=words["State"] in ("IDLE", "MIXED", "ALLOCATED"),
+                usable=words["State"].replace("+RESERVED", "") in ("IDLE", "MIXED", "ALLOCATED"),
                 gpus=gpus[0] - gpus[1],
                 cpus=int(words["CPUTot"]) - int(words["CPUAlloc"]),
                 mem_mib=int(words["RealMemory"]) - int(words["AllocMem"]),

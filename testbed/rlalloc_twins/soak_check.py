@@ -125,7 +125,8 @@ def _explained_by_size(job: TwinJob, waited: Waited, look: Look) -> str:
     if reason.startswith(_OF_A_LIMIT):
         explained = is_larger(size, request, _counted(reason))
     elif reason.startswith(_OF_NODES):
-        explained = size.time_limit_s > request.time_limit_s or _only_request_fits(job, size, request, look)
+        longer = size.time_limit_s > request.time_limit_s and fits(job, request, look)
+        explained = longer or _only_request_fits(job, size, request, look)
     return reason if explained else ""
 
 

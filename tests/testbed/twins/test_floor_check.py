@@ -594,6 +594,14 @@ def test_a_job_that_ends_otherwise_only_with_rlalloc_is_told_unless_rlalloc_left
     left_alone = floor(msgspec.structs.replace(job, records=LEFT_ALONE), without, MORE_NODES)
     assert texts(left_alone) == []
     assert left_alone.counts["ended otherwise after its user's event, and rlalloc had left it alone"] == 1
+    accepted = msgspec.structs.replace(job, events={0: Happened(("PENDING BeginTime",), 0, "", 4.0)})
+    in_time = floor(accepted, without, MORE_NODES)
+    assert texts(in_time) == []
+    assert in_time.counts["ended otherwise after its user's update, which came too late for its twin"] == 1
+    resized = msgspec.structs.replace(accepted, decisions=job_with().decisions)
+    nicer = msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("Nice=9",)),))
+    for other, plan in ((resized, MORE_NODES), (accepted, msgspec.structs.replace(PLAN, submissions=(nicer,)))):
+        assert any(text.startswith("it ended TIMEOUT") for text in texts(floor(other, without, plan)))
     changed = msgspec.structs.replace(job, records=LEFT_ALONE, decisions=job_with().decisions)
     assert texts(floor(changed, without, MORE_NODES)) != []
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from rlalloc_twins.node_fit import fits
 from rlalloc_twins.soak_check import INTERVAL_S, Soak, compare
 from rlalloc_twins.twin_record import TwinJob
 
@@ -47,9 +48,17 @@ def test_waits_that_its_size_does_not_explain_are_not_told() -> None:
     assert soak(job_with(SMALLER_IN_ALL), "AssocMaxGRESPerJob").waits == ()  # it asks for less
     assert soak(job_with(LARGER), "Resources", free_gpus=2).waits == ()  # its request would not fit, either
     assert soak(job_with(LARGER), "Resources", free_gpus=8).waits == ()  # it fits: slurmctld is about to start it
-    assert soak(job_with(LARGER), "ReqNodeNotAvail, May be reserved", free_gpus=2).waits == ()  # likewise
+    assert soak(job_with(LONGER), "ReqNodeNotAvail, May be reserved", free_gpus=2).waits == ()  # likewise
     assert soak(job_with(LARGER), "Resources", ahead=1).waits == ()  # another job is ahead of it
     assert soak(job_with(LARGER, at_s=1000.0), "BadConstraints").waits == ()  # it had its request then
+
+
+def test_a_reserved_node_is_for_the_jobs_of_its_reservation_only() -> None:
+    (look,) = looks_of(21, "Resources", 0)
+    on_8 = msgspec.structs.replace(look, nodes=(msgspec.structs.replace(look.nodes[0], name="n8"),))
+    for record_of, fit in (({}, {"n1"}), ({"Reservation": "twins"}, {"n8"})):
+        job = job_with(records=({"Partition": "gpu", **record_of},))
+        assert {each.nodes[0].name for each in (look, on_8) if fits(job, REQUEST, each)} == fit
 
 
 def test_a_job_that_was_made_longer_waits_for_its_size_too() -> None:
