@@ -75,10 +75,10 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
         return ScriptReport(None, read.words, read.fingerprint, asked, None)
     options, slurm = options_of(lines), SiteSlurm()
     directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
-    if skipped := why_skipped(slurm, lines, header_of(script), options, request):
-        return ScriptReport(job_class, read.words, read.fingerprint, asked, None, mistakes=mistakes, skipped=skipped)
     device = _device_of(lines)
     nodes = node_gpus(slurm, lines, gpus_per_node, device)
+    if skipped := why_skipped(slurm, lines, header_of(script), options, request, nodes.gpus):
+        return ScriptReport(job_class, read.words, read.fingerprint, asked, None, mistakes=mistakes, skipped=skipped)
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     most = None
     if not device.whole:  # as rlallocd.submissions.candidates does

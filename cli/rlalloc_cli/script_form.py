@@ -22,18 +22,25 @@ _SHARES_BY: Final = ("user", "mcs", "topo")
 """Values of --exclusive with which a job does not get whole nodes."""
 
 
-def why_skipped(site: SiteSlurm, lines: str, header: str, options: Mapping[str, str], size: Allocation) -> str:
+def why_skipped(
+    site: SiteSlurm, lines: str, header: str, options: Mapping[str, str], size: Allocation, node_gpus: int
+) -> str:
     """Name and text of the reason for which rlallocd would skip the job, as ``rlalloc explain`` has them; else "".
 
     ``lines`` are the ``#SBATCH`` options and ``header`` all that precedes the first command. If Slurm answers, the
-    site's partitions and version of Slurm count, too.
+    site's partitions and version of Slurm count, too. ``node_gpus`` are the most GPUs of a node.
     """
     job = _record_of(lines, header, options, size)
     try:
         check_form(job, _skipped_at_submission(site, options))
-        if job.is_exclusive or job.fields.mem_mib_per_cpu:
+        if job.is_exclusive or job.fields.mem_mib_per_cpu or job.fields.mem_mib_per_gpu:
             whole = [each.whole_nodes for each in _partitions(site, job.partition)]
-            check_whole_nodes(job, may_share=not (whole and all(whole)), has_nodes_alone=any(whole))
+            check_whole_nodes(
+                job,
+                may_share=not (whole and all(whole)),
+                has_nodes_alone=any(whole),
+                leaves_gpus=size.gpus_per_node < node_gpus,
+            )
         if "-" not in options.get("nodes", ""):  # else Slurm may choose a number that divides the rest
             size_of(job)
     except Skipped as err:
@@ -123,6 +130,7 @@ def _fields_of(options: Mapping[str, str], size: Allocation) -> RequestFields:
         min_cpus=size.nodes if "overcommit" in options else tasks * size.cpus_per_task,
         mem_mib_per_node=size.mem_mib_per_node,
         mem_mib_per_cpu=int("mem-per-cpu" in options),
+        mem_mib_per_gpu=int("mem-per-gpu" in options),
         gpus_per_node=gpus_of_request(per_node) or gpus_of_request(per_node, "shard"),
         gpus_per_job=count_of(options, "gpus") or 0,
         gpus_per_task=gpus_per_task_of(options),

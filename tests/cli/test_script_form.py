@@ -134,7 +134,10 @@ def test_what_the_site_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert skipped_of(f"{PLAIN} --exclusive").startswith("whole-nodes: ")
     assert skipped_of("--gpus=4 --mem-per-cpu=1G") == ""
     assert skipped_of("--gpus=4 --mem-per-cpu=1G -p whole").startswith("whole-nodes: ")
+    assert skipped_of("--gpus=4 --mem-per-gpu=1G -p whole").startswith("whole-nodes: ")
+    assert skipped_of("--gpus=8 --mem-per-gpu=1G -p whole") == ""
     assert skipped_of("--gpus=4 --mem-per-cpu=1G -p shared") == ""
+    assert skipped_of("--gpus=4 --mem-per-gpu=1G -p shared") == ""
     assert skipped_of("--gpus=4 --ntasks-per-gpu=1").startswith("ntasks-per-gpu: ")
     monkeypatch.setattr(SITE, site("whole", default="whole"))
     assert skipped_of(f"{PLAIN} --exclusive") == ""

@@ -35,6 +35,9 @@ def agent() -> Iterator[AgentClient]:
         (False, True, {"mem_mib_per_cpu": 3000}, True),
         (False, True, {"mem_mib_per_node": 3000}, False),
         (False, False, {"mem_mib_per_cpu": 3000}, False),
+        (True, True, {"mem_mib_per_gpu": 3000, "gpus_per_node": 4}, True),
+        (True, True, {"mem_mib_per_gpu": 3000}, False),
+        (False, False, {"mem_mib_per_gpu": 3000}, False),
     ],
 )
 def test_a_job_that_asked_for_nodes_of_its_own_keeps_them(
@@ -42,9 +45,10 @@ def test_a_job_that_asked_for_nodes_of_its_own_keeps_them(
 ) -> None:
     """Seen on 24.11: resized and then restored, such a job had 5 CPUs and 2 GPUs instead of 64 and 8.
 
-    And on 22.05: ``--exclusive --gres=gpu:4`` has 40 CPUs at its start; resized to 2 GPUs, it had one.
+    And on 22.05: ``--exclusive --gres=gpu:4`` has 40 CPUs at its start; resized to 2 GPUs, it had one. Where the
+    partition gives whole nodes, ``--gpus=4 --mem-per-gpu=4000`` has 32000 MiB; with other CPUs, it had 16000.
     """
-    fields = RequestFields(min_cpus=1, min_nodes=1, gpus_per_node=8, **memory)
+    fields = RequestFields(**({"min_cpus": 1, "min_nodes": 1, "gpus_per_node": 8} | memory))
     job = pending_job(7, begin_s=2000, tasks=1, fields=fields, is_exclusive=exclusive, admin_comment=TAG)
     tag = read_tag(job.admin_comment)
     assert tag is not None

@@ -172,7 +172,8 @@ def job_view(
     _require_named(job, candidate.tag, views.gpu_defaults_for(job))
     as_asked = msgspec.structs.replace(job, fields=candidate.asked or job.fields)
     alone = views.has_its_nodes_alone(job)
-    check_whole_nodes(as_asked, may_share=views.may_share_its_nodes(job), has_nodes_alone=alone)
+    may_share, leaves_gpus = views.may_share_its_nodes(job), request.gpus_per_node < cluster.shape.gpus
+    check_whole_nodes(as_asked, may_share=may_share, has_nodes_alone=alone, leaves_gpus=leaves_gpus)
     cpus_per_core = views.cpus_per_core(job)
     check_memory_per_cpu(as_asked, request, gives_sockets=views.gives_sockets(job), cpus_per_core=cpus_per_core)
     site, most = rule.bounds, int(cluster.totals[0])

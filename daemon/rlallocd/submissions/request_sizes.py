@@ -108,7 +108,8 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "gpu-defaults": "a job whose CPUs or memory follow from its GPUs (DefCpuPerGPU, DefMemPerGPU)",
     "cpus-per-gpu": "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an "
     "update to one CPU per task, Slurm would use that default",
-    "whole-nodes": "a job with --exclusive, or with memory per CPU where the partition gives whole nodes",
+    "whole-nodes": "a job with --exclusive, or where the partition gives whole nodes, one with memory per CPU, or "
+    "with memory per GPU and fewer GPUs than nodes have",
     "memory-per-cpu": "a job with memory per CPU that gets more CPUs from Slurm than it asks for, and so also more "
     "memory",
     "uneven": "a job whose nodes or tasks are not alike",
@@ -154,15 +155,18 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
         raise Skipped(f"{FORMS_SKIPPED.get(name, 'skipped at submission')}; it runs as submitted", name)
 
 
-def check_whole_nodes(job: JobRecord, *, may_share: bool, has_nodes_alone: bool) -> None:
+def check_whole_nodes(job: JobRecord, *, may_share: bool, has_nodes_alone: bool, leaves_gpus: bool) -> None:
     """Raise Skipped for a job with --exclusive, which gets all CPUs and GPUs of its nodes, whatever it asks for.
 
     Only an update that removes --exclusive makes it smaller, and from 24.11 on scontrol cannot set it again.
     Slurm shows the jobs of a partition that gives whole nodes as exclusive, too, and they stay so. There, only memory
-    per CPU is in the way: the job has it for each CPU of its nodes, and its request shows less.
+    per CPU or per GPU is in the way: the job has it for each CPU or GPU of its nodes, and its request shows less.
     ``may_share``: one of its partitions lets jobs share nodes. ``has_nodes_alone``: one gives whole nodes.
+    ``leaves_gpus``: its nodes may have more GPUs than it asks for.
     """
-    if (has_nodes_alone and job.fields.mem_mib_per_cpu > 0) or (job.is_exclusive and may_share):
+    asked = job.fields
+    gets_more_memory = asked.mem_mib_per_cpu > 0 or (asked.mem_mib_per_gpu > 0 and leaves_gpus)
+    if (has_nodes_alone and gets_more_memory) or (job.is_exclusive and may_share):
         raise Skipped(f"{FORMS_SKIPPED['whole-nodes']}; it runs as submitted", "whole-nodes")
 
 
