@@ -70,21 +70,24 @@ def _memory(
 
 
 def _raised_cpus(job: JobRecord, request: Allocation, most: int | None, name: str) -> Iterator[str]:
-    """MaxMemPerCPU, where a job names fewer CPUs than it allows for its memory.
+    """MaxMemPerCPU, where a job names fewer CPUs than it allows for its memory, or DefMemPerCPU is above it.
 
     slurmctld gives such a job more CPUs: on 22.05 in some fields, and not in its totals, which tell. Those with
     --cpus-per-gpu have their CPUs in no total yet. With --mem-per-gpu, 24.11 keeps it as it is, and would raise its
     CPUs only in the update that gives the request back. With --mem, 24.11 raises them in all fields. But every update
-    that lowers the memory gives the job the CPUs that its user named, whatever CPUs the update names.
+    that lowers the memory gives the job the CPUs that its user named, whatever CPUs the update names. On 22.05, a
+    DefMemPerCPU above MaxMemPerCPU also raises the CPUs of jobs with --mem-per-gpu.
     """
     if most is None:
         return
     asked, cpus = job.fields, max(job.fields.cpus_per_gpu * job.gpus, job.cpus)
     mem_mib = asked.mem_mib_per_node * asked.min_nodes or job.mem_mib
     is_more = mem_mib > most * cpus and (asked.mem_mib_per_node or not same_memory(mem_mib, most * cpus))
-    if is_more or request.mem_mib_per_node > most * request.cpus_per_node:
+    is_more = is_more or request.mem_mib_per_node > most * request.cpus_per_node
+    if is_more or (asked.mem_mib_per_gpu and asked.min_cpus > cpus):
+        why = "it asks for more memory per CPU than" if is_more else "DefMemPerCPU is above"
         yield (
-            f"it asks for more memory per CPU than MaxMemPerCPU of {name}, {most} MiB, so Slurm gives it more CPUs; "
+            f"{why} MaxMemPerCPU of {name}, {most} MiB, so Slurm gives it more CPUs; "
             "no update could give it exactly these back"
         )
 

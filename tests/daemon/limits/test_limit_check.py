@@ -77,6 +77,22 @@ def test_a_job_that_names_its_nodes_gets_no_fewer() -> None:
     assert _obstacle(fewer_cpus, job=named) == _obstacle(fewer_nodes) == ""
 
 
+@pytest.mark.parametrize(("of_task", "stands"), [(2, False), (8, True)])
+def test_a_job_with_more_cpus_for_a_default_above_max_mem_per_cpu_keeps_its_size(
+    of_task: int, *, stands: bool
+) -> None:
+    """As on 22.05: -n4 --gpus-per-task=1 -c2 --mem-per-gpu=4000, with DefMemPerCPU=8000 and MaxMemPerCPU=2000."""
+    asked = RequestFields(min_nodes=1, min_cpus=4 * of_task, mem_mib_per_gpu=4000, gpus_per_task=1)
+    job = msgspec.structs.replace(JOB, nodes=1, tasks=4, cpus=8, gpus=4, mem_mib=16_000, fields=asked)
+    partition = msgspec.structs.replace(PARTITIONS["gpu"], max_mem_mib_per_cpu=2000)
+    site = msgspec.structs.replace(SITE, partitions={"gpu": partition})
+    request = msgspec.structs.replace(
+        SIZE, nodes=1, gpus_per_node=4, tasks_per_node=4, cpus_per_task=of_task, mem_mib_per_node=16_000
+    )
+    fewer = msgspec.structs.replace(request, gpus_per_node=2, tasks_per_node=2, mem_mib_per_node=8_000)
+    assert obstacle(job, request, fewer, site, 0).startswith("DefMemPerCPU is above MaxMemPerCPU") == stands
+
+
 @pytest.mark.parametrize(
     ("start_s", "node", "wait_s", "stands"),
     [
