@@ -34,11 +34,11 @@ class SiteSlurm:
     """Slurm, for a user who waits: reached when it is first needed, and not tried again if it does not answer."""
 
     def nodes(self) -> tuple[NodeRecord, ...] | None:
-        """Every node; None if Slurm does not answer."""
+        """Every node; None if Slurm does not answer, or hides its nodes from this user (PrivateData)."""
         return self._asked(Slurm.nodes, None)
 
     def partitions(self) -> dict[str, PartitionRecord]:
-        """All partitions by name; none if Slurm does not answer."""
+        """All partitions by name; none if Slurm does not answer, or hides them."""
         return self._asked(Slurm.partitions, {})
 
     def skipped_forms(self) -> frozenset[str]:
@@ -68,7 +68,7 @@ def node_gpus(site: SiteSlurm, sbatch_lines: str, given: int | None, device: Dev
         return NodeGpus(given, "as --gpus-per-node says")
     nodes = site.nodes()
     if nodes is None:
-        return NodeGpus(_ASSUMED_GPUS, "assumed, since Slurm does not answer here; --gpus-per-node says better")
+        return NodeGpus(_ASSUMED_GPUS, "assumed, since Slurm shows no nodes here; --gpus-per-node says better")
     return largest_of(nodes, sbatch_lines, device)
 
 

@@ -158,7 +158,7 @@ def test_a_slurm_that_does_not_answer_is_tried_once(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(site_nodes, "Slurm", Silent)
     report = report_on(script_with("--gpus=4 --mem-per-cpu=1G --ntasks-per-gpu=1"), Config(), None, None)
-    assert "assumed, since Slurm does not answer here" in report.nodes
+    assert "assumed, since Slurm shows no nodes here" in report.nodes
     assert len(tried) == 1
 
 
