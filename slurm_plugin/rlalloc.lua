@@ -2002,12 +2002,14 @@ local function name_to_skip(job_desc, script, frequent, skipped_forms, part_list
    if job_desc.environment["SLURM_ARBITRARY_NODELIST"] ~= nil then -- -m arbitrary: slurmd lays tasks out by this list
       return "arbitrary"
    end
-   if number_of(job_desc, "shared") == EXCLUSIVE then
-      for _, name in ipairs(partitions_of(job_desc, part_list)) do
-         local partition = part_list and part_list[name]
-         if partition and (number_of(partition, "max_share") or 0) >= FORCE then
-            return "exclusive-force" -- its record has OverSubscribe=YES, as those of all jobs there have
-         end
+   local exclusive = number_of(job_desc, "shared") == EXCLUSIVE
+   for _, name in ipairs(partitions_of(job_desc, part_list)) do
+      local partition = part_list and part_list[name]
+      if part_list and not partition and name ~= "" then
+         return "closed-partition" -- slurmctld leaves out what the job's user may not use
+      end
+      if exclusive and partition and (number_of(partition, "max_share") or 0) >= FORCE then
+         return "exclusive-force" -- its record has OverSubscribe=YES, as those of all jobs there have
       end
    end
    if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then

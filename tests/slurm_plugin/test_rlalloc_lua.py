@@ -283,6 +283,20 @@ def test_an_exclusive_job_is_skipped_where_all_jobs_share(
     assert job.tag.get("skip") == ("exclusive-force" if skipped else None)
 
 
+@pytest.mark.parametrize(
+    ("partition", "skipped"),
+    [("gpu", False), ("gpu,closed", True), ("closed,gpu", True), (",".join(["gpu"] * 21), False), (None, False)],
+    ids=["one", "last", "first", "too many to look at", "default"],
+)
+def test_a_job_with_a_partition_that_is_closed_to_its_user_is_skipped(
+    submitted: Callable[..., Submitted], partition: str | None, *, skipped: bool
+) -> None:
+    """Slurm shows only those that are open to the user. It refuses all updates of such a job, even its begin time."""
+    job = submitted(partition=partition, partitions={"gpu": {"flag_default": 1}})
+    assert (job.tag.get("skip") == "closed-partition") == skipped
+    assert ("begin_time" in job.writes) is not skipped
+
+
 @pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
 def test_form_that_an_update_breaks_in_this_version_of_slurm(
     submitted: Callable[..., Submitted], runtime: Path, generation: Capabilities
