@@ -1,7 +1,7 @@
 """Whether what users did to their jobs had the same effect on both sites: a user's own update wins."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from rlalloc_twins.twin_plan import Submission, UserEvent
@@ -16,6 +16,8 @@ _OF_TASKS: Final = re.compile(r"^\d+_(\S+): (.+ pending execution)$", re.MULTILI
 SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNode", "CPUsPerTask", "TimeLimit"})
 """Fields that rlalloc changes. One that its user has set since the last decision stays; one that was set before was
 part of the request."""
+PLACES: Final = frozenset({"Features", "ExcNodeList", "ReqNodeList", "Partition"})
+"""Fields that say where a job may run."""
 _RECORDED_AS: Final = {"CPUsPerTask": "CPUs/Task"}
 _OF_OTHER_LIMITS: Final = frozenset({"Account", "Partition", "QOS"})
 """rlalloc.lua refuses these to users for a resized job, in the words below (docs/explanation/limits.md)."""
@@ -57,10 +59,10 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
     return not (begun and _has_cpus_of_a_refused_update(after, job))  # it started with twice the decided CPUs
 
 
-def is_sized_by_user_here_only(planned: Submission, twin: TwinJob, job: TwinJob) -> bool:
-    """Whether an update of its size changed the waiting job, and found its twin started."""
+def is_updated_here_only(planned: Submission, twin: TwinJob, job: TwinJob, fields: Collection[str]) -> bool:
+    """Whether its user changed one of these fields of the waiting job, and found its twin started."""
     return any(
-        any(word.partition("=")[0] in SIZES for word in event.words)
+        any(word.partition("=")[0] in fields for word in event.words)
         and (done := job.events.get(number)) is not None
         and (before := twin.events.get(number)) is not None
         and done.status == 0

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from rlalloc_twins.environment_values import Outer
-from rlalloc_twins.event_check import are_comparable, is_sized_by_user_here_only, problems_of_events
+from rlalloc_twins.event_check import PLACES, SIZES, are_comparable, is_updated_here_only, problems_of_events
+from rlalloc_twins.node_fit import EMPTY, fits
 from rlalloc_twins.run_check import problems_of_runs
 from rlalloc_twins.size_check import problems_of_size
 from rlalloc_twins.twin_plan import Plan, Submission
@@ -80,15 +81,18 @@ def _problems_apart(
 
     It may not wait for ever, nor end otherwise than its script does, if its twin does not. If its user cancelled it
     on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed waits or ends
-    otherwise because of its user's own events; one that rlalloc deferred and did not change ends otherwise because of
-    an update of its size that was accepted here and came too late for its twin: on 24.11, after MinCPUsNode=1 its
-    srun waits for its CPUs per task, with or without rlalloc.
+    otherwise because of its user's own events. So does one that rlalloc deferred and did not change if an update was
+    accepted here and came too late for its twin: if it waits because nodes with what its user says since cannot hold
+    its request, or ends otherwise after an update of its size (on 24.11, after MinCPUsNode=1 its srun waits for its
+    CPUs per task, with or without rlalloc).
     """
     if job.stuck:
         if twin is not None and twin.stuck:
             return
         if _is_left_alone(job):
             counts["never started, and rlalloc had left it alone"] += 1
+        elif planned and twin and _is_barred_by_user(planned, twin, job):
+            counts["never started after its user's update, which came too late for its twin"] += 1
         else:
             yield f"it waited for {job.stuck} when nothing else went on"
         return
@@ -102,7 +106,7 @@ def _problems_apart(
             continue
         if _is_left_alone(job):
             counts["ended otherwise after its user's event, and rlalloc had left it alone"] += 1
-        elif not _is_changed(job) and planned and twin and is_sized_by_user_here_only(planned, twin, job):
+        elif planned and twin and not _is_changed(job) and is_updated_here_only(planned, twin, job, SIZES):
             counts["ended otherwise after its user's update, which came too late for its twin"] += 1
         else:
             yield f"it ended {after.state} {after.exit_code}, without rlalloc {without}"
@@ -111,6 +115,13 @@ def _problems_apart(
 def _is_left_alone(job: TwinJob) -> bool:
     deferred = any(_DEFERRED.search(record.get("AdminComment", "")) for record in job.records)
     return not deferred and not _is_changed(job)
+
+
+def _is_barred_by_user(planned: Submission, twin: TwinJob, job: TwinJob) -> bool:
+    """Whether rlalloc did not change it, and no nodes hold its request since its user changed where it may run."""
+    request = job.decisions[0].request if job.decisions and not _is_changed(job) else None
+    barred = request is not None and not fits(job, request, EMPTY)
+    return barred and is_updated_here_only(planned, twin, job, PLACES)
 
 
 def _is_changed(job: TwinJob) -> bool:

@@ -1,7 +1,7 @@
 """Whether a size fits what is free on nodes that a job may use: our own count, from what scontrol shows of both."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from rlalloc.job import Allocation
@@ -13,17 +13,17 @@ RESERVED: Final = 8
 _TYPE: Final = re.compile(r"gpu:([a-z]\w*):\d")
 
 
-def _kinds() -> dict[int, tuple[str, frozenset[str]]]:
-    """Type of the GPUs and features by the number of a node."""
-    found, number = {}, 0
-    for kind in (FIRST, *OTHERS):
-        for _ in range(kind.nodes):
-            number += 1
-            found[number] = kind.gpu_type, frozenset(kind.features)
-    return found
-
-
-KINDS: Final = _kinds()
+KINDS: Final = dict(enumerate((kind for kind in (FIRST, *OTHERS) for _ in range(kind.nodes)), 1))
+"""What a node is by its number."""
+EMPTY: Final = Look(
+    0.0,
+    (),
+    tuple(
+        NodeSeen(f"n{number}", usable=True, gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
+        for number, kind in KINDS.items()
+    ),
+)
+"""A site on which nothing runs."""
 
 
 def fits(job: TwinJob, size: Allocation, look: Look) -> bool:
@@ -44,7 +44,7 @@ def fits(job: TwinJob, size: Allocation, look: Look) -> bool:
 
 def _may_use(record: Mapping[str, str], node: NodeSeen) -> bool:
     number = int(node.name[1:])
-    gpu_type, features = KINDS[number]
+    kind = KINDS[number]
     partitions = record.get("Partition", "").split(",")
     open_to = any(
         each.name in partitions and (each.nodes == "ALL" or number in _numbers(each.nodes)) for each in PARTITIONS
@@ -53,13 +53,13 @@ def _may_use(record: Mapping[str, str], node: NodeSeen) -> bool:
     return (
         open_to
         and number not in _numbers(record.get("ExcNodeList", ""))
-        and (asked is None or asked[1] == gpu_type)
-        and _has(features, record.get("Features", ""))
+        and (asked is None or asked[1] == kind.gpu_type)
+        and _has(kind.features, record.get("Features", ""))
         and (number == RESERVED) == ("Reservation" in record)
     )
 
 
-def _has(features: frozenset[str], constraint: str) -> bool:
+def _has(features: Collection[str], constraint: str) -> bool:
     if constraint in ("", "(null)"):
         return True
     return any(all(name in features for name in part.split("&")) for part in constraint.split("|"))

@@ -584,6 +584,30 @@ def test_a_job_that_waits_for_ever_only_with_rlalloc_is_told_unless_rlalloc_left
     assert "it waited for Reservation" in texts(floor(stuck, job_without(events={0: DOUBLED}), MORE_NODES))[0]
 
 
+def test_a_job_that_its_user_keeps_from_all_nodes_is_not_told_unless_rlalloc_changed_it() -> None:
+    """Its twin had started when the same update came."""
+    event = UserEvent("update", 0.0, ("Features=slow|v100",))
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(event,)),))
+    without = job_without(events={0: Happened(("RUNNING None",), 1, "Job is no longer pending", 4.0)})
+    record_of = {"Partition": "gpu", "ReqNodeList": "n[2-3]", "Features": "slow|v100", "AdminComment": TAG}
+    stuck = job_with(
+        REQUEST,
+        events={0: Happened(("PENDING BeginTime",), 0, "", 4.0)},
+        records=(record_of,),
+        decisions=(msgspec.structs.replace(job_with().decisions[0], updates=()),),
+        tasks={},
+        stuck="BadConstraints",
+    )
+    barred = floor(stuck, without, plan)
+    assert texts(barred) == []
+    assert barred.counts["never started after its user's update, which came too late for its twin"] == 1
+    resized = msgspec.structs.replace(stuck, decisions=job_with().decisions)
+    elsewhere = msgspec.structs.replace(stuck, records=({**record_of, "ReqNodeList": "n4"},))
+    for told in (resized, elsewhere, msgspec.structs.replace(stuck, decisions=())):
+        assert texts(floor(told, without, plan)) == ["it waited for BadConstraints when nothing else went on"]
+    assert texts(floor(stuck, without, MORE_NODES)) == ["it waited for BadConstraints when nothing else went on"]
+
+
 def test_a_job_that_ends_otherwise_only_with_rlalloc_is_told_unless_rlalloc_left_it_alone() -> None:
     """On 24.11, its srun waits for its CPUs per task after MinCPUsNode=1, which came too late for its twin."""
     late = Happened(("RUNNING None",), 1, "Requested operation not supported on this system for job 11", 4.0)
