@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import msgspec
+
 from rlalloc.job import Allocation
 from rlalloc_twins.twin_nodes import FIRST, OTHERS, PARTITIONS
 from rlalloc_twins.twin_record import Look, NodeSeen, TwinJob
@@ -15,11 +17,23 @@ _TYPE: Final = re.compile(r"gpu:([a-z]\w*):\d")
 
 KINDS: Final = dict(enumerate((kind for kind in (FIRST, *OTHERS) for _ in range(kind.nodes)), 1))
 """What a node is by its number."""
+
+
+def emptied(look: Look) -> Look:
+    """The same nodes with nothing on them; those that take no jobs stay so."""
+    nodes = (
+        msgspec.structs.replace(node, gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
+        for node in look.nodes
+        if (kind := KINDS[int(node.name[1:])])
+    )
+    return msgspec.structs.replace(look, nodes=tuple(nodes))
+
+
 EMPTY: Final = Look(
     0.0,
     (),
     tuple(
-        NodeSeen(f"n{number}", usable=True, gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
+        NodeSeen(f"n{number}", state="IDLE", gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
         for number, kind in KINDS.items()
     ),
 )
@@ -29,7 +43,7 @@ EMPTY: Final = Look(
 def fits(job: TwinJob, size: Allocation, look: Look) -> bool:
     """Whether enough nodes that the job may use had that much free."""
     record = job.records[0] if job.records else {}
-    free = [node for node in look.nodes if node.usable and _may_use(record, node)]
+    free = [node for node in look.nodes if node.takes_jobs and _may_use(record, node)]
     need = size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node
     holding = [
         node

@@ -42,7 +42,6 @@ def _waited(text: str) -> tuple[Waited, ...]:
 
 
 def _nodes(text: str) -> tuple[NodeSeen, ...]:
-    """The nodes. A node that is only reserved takes jobs; in a maintenance window, it says MAINTENANCE, too."""
     found = []
     for line in text.splitlines():
         words = dict(_NODE.findall(line))
@@ -51,7 +50,7 @@ def _nodes(text: str) -> tuple[NodeSeen, ...]:
         found.append(
             NodeSeen(
                 name=words["NodeName"],
-                usable=words["State"].replace("+RESERVED", "") in ("IDLE", "MIXED", "ALLOCATED"),
+                state=words["State"],
                 gpus=gpus[0] - gpus[1],
                 cpus=int(words["CPUTot"]) - int(words["CPUAlloc"]),
                 mem_mib=int(words["RealMemory"]) - int(words["AllocMem"]),

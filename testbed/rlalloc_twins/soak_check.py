@@ -9,7 +9,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlalloc_twins.floor_check import Problem, problems_of_ends
-from rlalloc_twins.node_fit import fits
+from rlalloc_twins.node_fit import emptied, fits
 from rlalloc_twins.size_check import problems_of_size
 from rlalloc_twins.twin_plan import Plan
 from rlalloc_twins.twin_record import Look, SiteRecord, TwinJob, Waited
@@ -106,10 +106,15 @@ def _waits(off: SiteRecord, on: SiteRecord) -> Iterator[Waits]:
             job = jobs.get(waited.job_id)
             if job is not None and (reason := _explained_by_size(job, waited, look)):
                 seconds[job.key, reason] += lasted_s
-    twins = _seconds_by_reason(off)
+    twins = _looks_by_job(off)
+    on_by_key = {job.key: job for job in on.jobs}
     for (key, reason), in_our_size_s in seconds.items():
-        same = QUEUED if reason in (OTHER_FITS, LONGER) else (reason,)
-        twin_s = sum(twins.get((key, each), 0.0) for each in same)
+        twin_s = sum(
+            lasted_s
+            for found, look, lasted_s in twins.get(key, ())
+            if (found in QUEUED if reason in (OTHER_FITS, LONGER) else found == reason)
+            and (not reason.startswith(_OF_NODES) or _nodes_could_hold_request(on_by_key[key], look))
+        )
         yield Waits(key=key, reason=reason, in_our_size_s=in_our_size_s, twin_s=twin_s)
 
 
@@ -125,9 +130,14 @@ def _explained_by_size(job: TwinJob, waited: Waited, look: Look) -> str:
     if reason.startswith(_OF_A_LIMIT):
         explained = is_larger(size, request, _counted(reason))
     elif reason.startswith(_OF_NODES):
-        longer = size.time_limit_s > request.time_limit_s and fits(job, request, look)
+        longer = size.time_limit_s > request.time_limit_s and _nodes_could_hold_request(job, look)
         explained = longer or _only_request_fits(job, size, request, look)
     return reason if explained else ""
+
+
+def _nodes_could_hold_request(job: TwinJob, look: Look) -> bool:
+    """Whether the nodes that take jobs, so not those that are drained or in maintenance, could hold its request."""
+    return fits(job, job.decisions[0].request, emptied(look))
 
 
 def _explained_in_queue(job: TwinJob, size: Allocation, waited: Waited, look: Look) -> str:
@@ -180,13 +190,14 @@ def _lasting(looks: Sequence[Look]) -> Iterator[tuple[Look, float]]:
         yield look, min(LONGEST_LOOK_S, following.at_s - look.at_s)
 
 
-def _seconds_by_reason(record: SiteRecord) -> dict[tuple[str, str], float]:
+def _looks_by_job(record: SiteRecord) -> dict[str, list[tuple[str, Look, float]]]:
+    """By a job's key the looks in which it waited, with the reason and the seconds until the next look."""
     jobs = {job.job_id: job.key for job in record.jobs}
-    found: dict[tuple[str, str], float] = defaultdict(float)
+    found: dict[str, list[tuple[str, Look, float]]] = defaultdict(list)
     for look, lasted_s in _lasting(record.looks):
         for waited in look.waited:
             if waited.job_id in jobs:
-                found[jobs[waited.job_id], _reason(waited)] += lasted_s
+                found[jobs[waited.job_id]].append((_reason(waited), look, lasted_s))
     return found
 
 

@@ -93,13 +93,19 @@ class Waited(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NodeSeen(msgspec.Struct, frozen=True, array_like=True):
-    """What a node has free. ``usable``: it takes jobs, and no maintenance window is open there."""
+    """What a node has free, and its state in the words of scontrol."""
 
     name: str
-    usable: bool
+    state: str
     gpus: int
     cpus: int
     mem_mib: int
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it takes jobs: it may be reserved or planned for some, but no maintenance window is open there."""
+        base, *flags = self.state.split("+")
+        return base in ("IDLE", "MIXED", "ALLOCATED") and {"RESERVED", "PLANNED"}.issuperset(flags)
 
 
 class Look(msgspec.Struct, frozen=True):

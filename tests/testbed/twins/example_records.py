@@ -128,6 +128,6 @@ def record(site: SiteName, *jobs: TwinJob, looks: tuple[Look, ...] = ()) -> Site
 
 def looks_of(job_id: int, reason: str, seconds: int, *, free_gpus: int = 4, ahead: int = 0) -> tuple[Look, ...]:
     """A look a second, in all of which the job waits for this reason; one node has so many GPUs free."""
-    node = NodeSeen("n1", usable=True, gpus=free_gpus, cpus=64, mem_mib=512_000)
+    node = NodeSeen("n1", state="MIXED", gpus=free_gpus, cpus=64, mem_mib=512_000)
     waited = (Waited(job_id, reason, 100), *((Waited(99, "Resources", 200),) * ahead))
     return tuple(Look(20.0 + second, waited, (node,)) for second in range(seconds + 1))

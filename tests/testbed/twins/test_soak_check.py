@@ -5,7 +5,7 @@ import pytest
 
 from rlalloc_twins.node_fit import fits
 from rlalloc_twins.soak_check import INTERVAL_S, Soak, compare
-from rlalloc_twins.twin_record import TwinJob
+from rlalloc_twins.twin_record import Look, TwinJob
 
 from .example_records import LARGER, PLAN, REQUEST, SMALLER, ended, job_with, job_without, looks_of, record
 
@@ -48,14 +48,37 @@ def test_waits_that_its_size_does_not_explain_are_not_told() -> None:
     assert soak(job_with(SMALLER_IN_ALL), "AssocMaxGRESPerJob").waits == ()  # it asks for less
     assert soak(job_with(LARGER), "Resources", free_gpus=2).waits == ()  # its request would not fit, either
     assert soak(job_with(LARGER), "Resources", free_gpus=8).waits == ()  # it fits: slurmctld is about to start it
-    assert soak(job_with(LONGER), "ReqNodeNotAvail, May be reserved", free_gpus=2).waits == ()  # likewise
+    assert soak(job_with(LARGER), "ReqNodeNotAvail, May be reserved", free_gpus=2).waits == ()  # likewise
     assert soak(job_with(LARGER), "Resources", ahead=1).waits == ()  # another job is ahead of it
     assert soak(job_with(LARGER, at_s=1000.0), "BadConstraints").waits == ()  # it had its request then
 
 
+def on_nodes(looks: tuple[Look, ...], **changes: str) -> tuple[Look, ...]:
+    return tuple(
+        msgspec.structs.replace(look, nodes=tuple(msgspec.structs.replace(node, **changes) for node in look.nodes))
+        for look in looks
+    )
+
+
+def test_a_longer_job_waits_for_its_size_unless_the_nodes_take_no_jobs() -> None:
+    """Where its nodes are full, shorter jobs may have passed it; its twin's wait for drained nodes is no excuse."""
+    reason = "ReqNodeNotAvail, Reserved for maintenance"
+    looks = looks_of(21, reason, LONG_S, free_gpus=0)
+    of_twin = on_nodes(looks_of(11, reason, LONG_S), state="IDLE+DRAIN")
+    without, job = record("off", job_without(), looks=of_twin), job_with(LONGER)
+    for state, told in (
+        ("ALLOCATED", ["j1"]),
+        ("MIXED+PLANNED", ["j1"]),
+        ("MIXED+DRAIN", []),
+        ("IDLE+MAINTENANCE+RESERVED", []),
+    ):
+        found = compare(PLAN, without, record("random", job, looks=on_nodes(looks, state=state)))
+        assert [problem.key for problem in found.problems] == told, state
+
+
 def test_a_reserved_node_is_for_the_jobs_of_its_reservation_only() -> None:
     (look,) = looks_of(21, "Resources", 0)
-    on_8 = msgspec.structs.replace(look, nodes=(msgspec.structs.replace(look.nodes[0], name="n8"),))
+    (on_8,) = on_nodes((look,), name="n8", state="IDLE+RESERVED")
     for record_of, fit in (({}, {"n1"}), ({"Reservation": "twins"}, {"n8"})):
         job = job_with(records=({"Partition": "gpu", **record_of},))
         assert {each.nodes[0].name for each in (look, on_8) if fits(job, REQUEST, each)} == fit
