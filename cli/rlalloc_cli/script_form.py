@@ -23,12 +23,13 @@ _SHARES_BY: Final = ("user", "mcs", "topo")
 
 
 def why_skipped(
-    site: SiteSlurm, lines: str, header: str, options: Mapping[str, str], size: Allocation, node_gpus: int
+    site: SiteSlurm, lines: str, header: str, options: Mapping[str, str], size: Allocation, node_gpus: int | None
 ) -> str:
     """Name and text of the reason for which rlallocd would skip the job, as ``rlalloc explain`` has them; else "".
 
     ``lines`` are the ``#SBATCH`` options and ``header`` all that precedes the first command. If Slurm answers, the
-    site's partitions and version of Slurm count, too. ``node_gpus`` are the most GPUs of a node.
+    site's partitions and version of Slurm count, too. ``node_gpus`` are the most GPUs of a node, if
+    they are known.
     """
     job = _record_of(lines, header, options, size)
     try:
@@ -39,7 +40,7 @@ def why_skipped(
                 job,
                 may_share=not (whole and all(whole)),
                 has_nodes_alone=any(whole),
-                leaves_gpus=size.gpus_per_node < node_gpus,
+                leaves_gpus=node_gpus is not None and size.gpus_per_node < node_gpus,
             )
         if "-" not in options.get("nodes", ""):  # else Slurm may choose a number that divides the rest
             size_of(job)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from rlalloc_twins.twin_plan import Submission, UserEvent
+from rlalloc_twins.twin_plan import GRACE_S, Submission, UserEvent
 from rlalloc_twins.twin_record import Happened, TwinJob
 
 _OF_SOME_TASKS: Final = re.compile(r"^\d+_\S+: No error$", re.MULTILINE)
@@ -16,6 +16,7 @@ _OF_TASKS: Final = re.compile(r"^\d+_(\S+): (.+ pending execution)$", re.MULTILI
 SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNode", "CPUsPerTask", "TimeLimit"})
 """Fields that rlalloc changes. One that its user has set since the last decision stays; one that was set before was
 part of the request."""
+CPUS: Final = frozenset({"MinCPUsNode", "CPUsPerTask"})
 PLACES: Final = frozenset({"Features", "ExcNodeList", "ReqNodeList", "Partition"})
 """Fields that say where a job may run."""
 _RECORDED_AS: Final = {"CPUsPerTask": "CPUs/Task"}
@@ -60,13 +61,14 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
 
 
 def is_updated_here_only(planned: Submission, twin: TwinJob, job: TwinJob, fields: Collection[str]) -> bool:
-    """Whether its user changed one of these fields of the waiting job, and found its twin started."""
+    """Whether its user changed one of these fields of the waiting job within its grace, and its twin had started."""
     return any(
         any(word.partition("=")[0] in fields for word in event.words)
         and (done := job.events.get(number)) is not None
         and (before := twin.events.get(number)) is not None
         and done.status == 0
         and _kinds(done, job) == {"PENDING"}
+        and all(done.at_s <= task.submitted_s + GRACE_S for task in job.tasks.values())
         and before.status != 0
         and "PENDING" not in _kinds(before, twin)
         for number, event in enumerate(planned.events)

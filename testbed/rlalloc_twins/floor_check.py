@@ -7,13 +7,14 @@ from typing import Final
 
 import msgspec
 
+from rlalloc.job import Allocation
 from rlalloc_twins.environment_values import Outer
-from rlalloc_twins.event_check import PLACES, SIZES, are_comparable, is_updated_here_only, problems_of_events
+from rlalloc_twins.event_check import CPUS, PLACES, are_comparable, is_updated_here_only, problems_of_events
 from rlalloc_twins.node_fit import EMPTY, fits
 from rlalloc_twins.run_check import problems_of_runs
 from rlalloc_twins.size_check import problems_of_size
 from rlalloc_twins.twin_plan import Plan, Submission
-from rlalloc_twins.twin_record import SiteRecord, TwinJob
+from rlalloc_twins.twin_record import Ended, SiteRecord, TwinJob
 
 _JOURNAL_ENDS: Final = frozenset({"begun", "left", "restored", "gone"})
 _DEFERRED: Final = re.compile(r"rlalloc:v=1;.*\bbegin=[1-9]")
@@ -82,9 +83,9 @@ def _problems_apart(
     It may not wait for ever, nor end otherwise than its script does, if its twin does not. If its user cancelled it
     on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed waits or ends
     otherwise because of its user's own events. So does one that rlalloc deferred and did not change if an update was
-    accepted here and came too late for its twin: if it waits because nodes with what its user says since cannot hold
-    its request, or ends otherwise after an update of its size (on 24.11, after MinCPUsNode=1 its srun waits for its
-    CPUs per task, with or without rlalloc).
+    accepted here in time and came too late for its twin: if it waits because nodes with what its user says since
+    cannot hold what its twin had, or if it ran with the same but for its CPUs and timed out (on 24.11, after
+    MinCPUsNode=1 its srun waits for its CPUs per task, with or without rlalloc).
     """
     if job.stuck:
         if twin is not None and twin.stuck:
@@ -106,7 +107,7 @@ def _problems_apart(
             continue
         if _is_left_alone(job):
             counts["ended otherwise after its user's event, and rlalloc had left it alone"] += 1
-        elif planned and twin and not _is_changed(job) and is_updated_here_only(planned, twin, job, SIZES):
+        elif planned and twin and before and _is_timed_out_by_user(planned, twin, job, before, after):
             counts["ended otherwise after its user's update, which came too late for its twin"] += 1
         else:
             yield f"it ended {after.state} {after.exit_code}, without rlalloc {without}"
@@ -118,10 +119,25 @@ def _is_left_alone(job: TwinJob) -> bool:
 
 
 def _is_barred_by_user(planned: Submission, twin: TwinJob, job: TwinJob) -> bool:
-    """Whether rlalloc did not change it, and no nodes hold its request since its user changed where it may run."""
-    request = job.decisions[0].request if job.decisions and not _is_changed(job) else None
-    barred = request is not None and not fits(job, request, EMPTY)
-    return barred and is_updated_here_only(planned, twin, job, PLACES)
+    """Whether no nodes hold what its twin had, since its user, and not rlalloc, changed where it may run."""
+    if _is_changed(job) or not is_updated_here_only(planned, twin, job, PLACES):
+        return False
+    return not any(fits(job, _had(task), EMPTY) for task in twin.tasks.values())
+
+
+def _is_timed_out_by_user(planned: Submission, twin: TwinJob, job: TwinJob, before: Ended, after: Ended) -> bool:
+    """Whether it timed out with the same as its twin but for its CPUs, which its user had set, and not rlalloc."""
+    if _is_changed(job) or not is_updated_here_only(planned, twin, job, CPUS):
+        return False
+    same = all(after.tres.get(name) == before.tres.get(name) for name in ("node", "gres/gpu", "mem"))
+    return after.state == "TIMEOUT" and same and after.limit_min == before.limit_min
+
+
+def _had(task: Ended) -> Allocation:
+    """What it had of each node; its time limit plays no part."""
+    nodes = int(task.tres["node"])
+    gpus, cpus, mem_mib = (int(task.tres.get(name, 0)) // nodes for name in ("gres/gpu", "cpu", "mem"))
+    return Allocation(nodes, gpus, 1, cpus, mem_mib, 60)
 
 
 def _is_changed(job: TwinJob) -> bool:

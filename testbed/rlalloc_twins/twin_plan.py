@@ -7,6 +7,9 @@ import msgspec
 
 from rlalloc.errors import RlallocError
 
+GRACE_S: Final = 40
+"""Longer than any cycle on a busy machine, so that decisions are seen, and not jobs that went on without one."""
+
 SiteName = Literal["off", "random", "shipped", "again"]
 """Without rlalloc; with rlalloc and an agent that draws sizes; with the policy that ships; a second one without."""
 PLAN_FILE: Final = "plan.json"

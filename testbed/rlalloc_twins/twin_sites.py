@@ -9,11 +9,9 @@ from typing import Final
 from rlalloc_testbed import FIRST_COME, Installation, compared_site
 from rlalloc_twins.floor_plan import USERS
 from rlalloc_twins.twin_nodes import FIRST, OTHERS, PARTITIONS
-from rlalloc_twins.twin_plan import Plan, SiteName
+from rlalloc_twins.twin_plan import GRACE_S, Plan, SiteName
 from slurm_testbed import Site
 
-GRACE_S: Final = 40
-"""Longer than any cycle on a busy machine, so that decisions are seen, and not jobs that went on without one."""
 HEARTBEAT_S: Final = 20.0
 """With the testbed's usual 2 s, a busy machine lets the intercept file expire, and jobs pass untouched."""
 PASS_EVERY_S: Final = 5.0

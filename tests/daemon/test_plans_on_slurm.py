@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "etc" / "examples"
 PROGRAMS = Path(__file__).parent / "plan_examples"
 RENDEZVOUS = "--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --local-addr=127.0.0.1"
 """In the place of --standalone, as docs/user.md says for nodes that cannot resolve localhost."""
-VLLM = Path(sys.prefix).resolve() / "vllm" / "bin" / "python"
+VLLM = Path(sys.prefix).resolve() / "vllm"
 REQUEST = ("--gpus-per-node=4", "--cpus-per-task=8", "--mem=8G", "--time=60")
 SMALL = ("--gpus-per-node=2", "--cpus-per-task=4", "--mem=4G", "--time=60")
 
@@ -48,7 +48,7 @@ def busy() -> Iterator[Installation]:
             "torchrun": f'{rendezvous}\nexec {sys.executable} -m torch.distributed.run "$@"',
             "accelerate": 'shift; case "$*" in *--num_processes\\ 1\\ *) ;; *) set -- --multi_gpu "$@" ;; esac\n'
             f'exec {sys.executable} -m accelerate.commands.launch "$@"',
-            "vllm": f'exec {sys.executable} {PROGRAMS}/serve_vllm.py {VLLM} "$@"',
+            "vllm": f'exec {sys.executable} {PROGRAMS}/serve_vllm.py {VLLM}/bin/python "$@"',
         }
         for name, command in commands.items():
             (programs / name).write_text(f"#!/bin/sh\n{command}\n")
@@ -97,7 +97,9 @@ ACCELERATE = pytest.param(
         pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed"),
     ],
 )
-needs_vllm = pytest.mark.skipif(not VLLM.exists(), reason="no vLLM; scripts/install-vllm.sh installs it")
+needs_vllm = pytest.mark.skipif(
+    not (VLLM / "rlalloc.stamp").exists(), reason="no vLLM; scripts/install-vllm.sh installs it"
+)
 SERVED = pytest.param("vllm", marks=[pytest.mark.slow, needs_vllm])
 
 

@@ -82,14 +82,15 @@ def _raised_cpus(job: JobRecord, request: Allocation, most: int | None, name: st
         return
     asked, cpus = job.fields, max(job.fields.cpus_per_gpu * job.gpus, job.cpus)
     mem_mib = asked.mem_mib_per_node * asked.min_nodes or job.mem_mib
-    is_more = mem_mib > most * cpus and (asked.mem_mib_per_node or not same_memory(mem_mib, most * cpus))
-    is_more = is_more or request.mem_mib_per_node > most * request.cpus_per_node
-    if is_more or (asked.mem_mib_per_gpu and asked.min_cpus > cpus):
-        why = "it asks for more memory per CPU than" if is_more else "DefMemPerCPU is above"
-        yield (
-            f"{why} MaxMemPerCPU of {name}, {most} MiB, so Slurm gives it more CPUs; "
-            "no update could give it exactly these back"
-        )
+    is_above = mem_mib > most * cpus and (asked.mem_mib_per_node or not same_memory(mem_mib, most * cpus))
+    limit = f"MaxMemPerCPU of {name}, {most} MiB"
+    if is_above or request.mem_mib_per_node > most * request.cpus_per_node:
+        why = f"it asks for more memory per CPU than {limit}, so Slurm gives it more CPUs"
+    elif asked.mem_mib_per_gpu and asked.min_cpus > cpus:
+        why = f"Slurm gives it more CPUs than it names ({limit})"
+    else:
+        return
+    yield f"{why}; no update could give it exactly these back"
 
 
 def _admits(partition: PartitionRecord, job: JobRecord) -> bool:

@@ -90,7 +90,10 @@ def test_a_job_with_more_cpus_for_a_default_above_max_mem_per_cpu_keeps_its_size
         SIZE, nodes=1, gpus_per_node=4, tasks_per_node=4, cpus_per_task=of_task, mem_mib_per_node=16_000
     )
     fewer = msgspec.structs.replace(request, gpus_per_node=2, tasks_per_node=2, mem_mib_per_node=8_000)
-    assert obstacle(job, request, fewer, site, 0).startswith("DefMemPerCPU is above MaxMemPerCPU") == stands
+    assert (
+        obstacle(job, request, fewer, site, 0).startswith("Slurm gives it more CPUs than it names (MaxMemPerCPU")
+        == stands
+    )
 
 
 @pytest.mark.parametrize(

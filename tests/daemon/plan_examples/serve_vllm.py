@@ -6,6 +6,7 @@ rank. Prints the layout that it reports; returns 1 if it does not answer, or doe
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -13,13 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-STARTS_WITHIN_S = 500
+STARTS_WITHIN_S = 300
+ENDS_WITHIN_S = 30
+SHARED = Path("/dev/shm")
 LAYOUT = re.compile(r"tensor_parallel_size=(\d+), pipeline_parallel_size=(\d+), data_parallel_size=(\d+)")
 OPTIONS = (
     *("--load-format=dummy", "--skip-tokenizer-init", "--enforce-eager", "--dtype=float32"),
@@ -45,11 +49,15 @@ if __name__ == "__main__":
 def main() -> int:
     """Serve, ask, and end it: ``serve_vllm.py PYTHON serve MODEL OPTIONS``, with the Python that has vLLM."""
     python, command, model, *options = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder, _port() as port:
+    port = _free_port()
+    with tempfile.TemporaryDirectory() as folder:
         program, log = Path(folder, "run_vllm.py"), Path(folder, "vllm.log")
         program.write_text(RUN_AS_VLLM)
         words = [python, str(program), command, str(FOLDER / "tiny-llama"), f"--served-model-name={model}", *options]
-        with log.open("w") as output, _running([*words, *OPTIONS, f"--port={port}"], output.fileno()) as server:
+        with (
+            log.open("w") as output,
+            _running([*words, *OPTIONS, f"--port={port}"], output.fileno(), folder) as server,
+        ):
             tokens = _completion(f"http://127.0.0.1:{port}", model, server)
         said = log.read_text()
     found = LAYOUT.search(said)
@@ -65,27 +73,36 @@ def main() -> int:
     return 0
 
 
-@contextmanager
-def _port() -> Iterator[int]:
-    """A free port. It is not kept: a job of the test runs alone."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = int(listening.getsockname()[1])
-    yield port
+def _free_port() -> int:
+    """A port that is free, and below those that the kernel gives to others until vLLM binds it."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as listening, suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port")
 
 
 @contextmanager
-def _running(words: list[str], output: int) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, **ENVIRONMENT}
+def _running(words: list[str], output: int, folder: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run vLLM with its files in a folder; at the end, none of its processes nor its shared memory is left."""
+    environment = {**os.environ, **ENVIRONMENT, "TMPDIR": folder, "VLLM_RPC_BASE_PATH": folder}
+    began_s = time.time()
     server = subprocess.Popen(words, stdout=output, stderr=output, env=environment, start_new_session=True)
     try:
         yield server
     finally:
         server.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(30)
+        deadline_s = time.monotonic() + ENDS_WITHIN_S
         with suppress(ProcessLookupError):
+            while time.monotonic() < deadline_s:
+                server.poll()
+                os.killpg(server.pid, 0)
+                time.sleep(0.2)
             os.killpg(server.pid, signal.SIGKILL)
+        for path in SHARED.iterdir():
+            with suppress(OSError):
+                if path.stat().st_uid == os.getuid() and path.stat().st_ctime >= began_s:
+                    path.unlink()
 
 
 def _completion(url: str, model: str, server: subprocess.Popen[bytes]) -> int:
@@ -97,6 +114,9 @@ def _completion(url: str, model: str, server: subprocess.Popen[bytes]) -> int:
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return int(json.load(answer)["usage"]["completion_tokens"])
+        except urllib.error.HTTPError as err:
+            print(err.read().decode(), file=sys.stderr)
+            return 0
         except OSError:
             time.sleep(1)
     return 0

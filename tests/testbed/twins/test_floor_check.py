@@ -603,7 +603,7 @@ def test_a_job_that_its_user_keeps_from_all_nodes_is_not_told_unless_rlalloc_cha
     assert barred.counts["never started after its user's update, which came too late for its twin"] == 1
     resized = msgspec.structs.replace(stuck, decisions=job_with().decisions)
     elsewhere = msgspec.structs.replace(stuck, records=({**record_of, "ReqNodeList": "n4"},))
-    for told in (resized, elsewhere, msgspec.structs.replace(stuck, decisions=())):
+    for told in (resized, elsewhere):
         assert texts(floor(told, without, plan)) == ["it waited for BadConstraints when nothing else went on"]
     assert texts(floor(stuck, without, MORE_NODES)) == ["it waited for BadConstraints when nothing else went on"]
 
@@ -619,13 +619,18 @@ def test_a_job_that_ends_otherwise_only_with_rlalloc_is_told_unless_rlalloc_left
     assert texts(left_alone) == []
     assert left_alone.counts["ended otherwise after its user's event, and rlalloc had left it alone"] == 1
     accepted = msgspec.structs.replace(job, events={0: Happened(("PENDING BeginTime",), 0, "", 4.0)})
-    in_time = floor(accepted, without, MORE_NODES)
+    event = UserEvent("update", 3.0, ("MinCPUsNode=1",))
+    fewer_cpus = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(event,)),))
+    in_time = floor(accepted, without, fewer_cpus)
     assert texts(in_time) == []
     assert in_time.counts["ended otherwise after its user's update, which came too late for its twin"] == 1
     resized = msgspec.structs.replace(accepted, decisions=job_with().decisions)
-    nicer = msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("Nice=9",)),))
-    for other, plan in ((resized, MORE_NODES), (accepted, msgspec.structs.replace(PLAN, submissions=(nicer,)))):
-        assert any(text.startswith("it ended TIMEOUT") for text in texts(floor(other, without, plan)))
+    less = msgspec.structs.replace(accepted, tasks={"": msgspec.structs.replace(ended(SMALLER), state="TIMEOUT")})
+    too_late = msgspec.structs.replace(accepted, events={0: Happened(("PENDING BeginTime",), 0, "", 60.0)})
+    killed = msgspec.structs.replace(accepted, tasks={"": msgspec.structs.replace(ended(REQUEST), state="NODE_FAIL")})
+    for other in (resized, less, too_late, killed):
+        assert any(text.startswith("it ended ") for text in texts(floor(other, without, fewer_cpus))), other
+    assert any(text.startswith("it ended TIMEOUT") for text in texts(floor(accepted, without, MORE_NODES)))
     changed = msgspec.structs.replace(job, records=LEFT_ALONE, decisions=job_with().decisions)
     assert texts(floor(changed, without, MORE_NODES)) != []
 
