@@ -74,10 +74,12 @@ class Changed(NamedTuple):
     def gpus_of_task(self) -> int:
         """How many GPUs each of them sees: its own where the request counts GPUs by task, else all of the node.
 
-        Tasks that share GPUs no longer do so if there are fewer tasks than GPUs (``SLURM_NTASKS_PER_GPU`` goes).
+        A job inside such a job inherits that: on 24.11 by ``SLURM_TRES_BIND`` alone. Tasks that share GPUs no longer
+        do so if there are fewer tasks than GPUs (``SLURM_NTASKS_PER_GPU`` goes).
         """
         gpus, tasks = self.given.gpus_per_node, self.given.tasks_per_node
-        by_task = "SLURM_GPUS_PER_TASK" in self.before or "gpu" in self.before.get("SLURM_TRES_PER_TASK", "")
+        bound = "per_task:" in self.before.get("SLURM_TRES_BIND", "")
+        by_task = bound or "SLURM_GPUS_PER_TASK" in self.before or "gpu" in self.before.get("SLURM_TRES_PER_TASK", "")
         by_gpu = "SLURM_NTASKS_PER_GPU" in self.before and gpus > 0 and tasks % gpus == 0
         return max(1, gpus // (tasks if by_task or by_gpu else 1))
 

@@ -139,6 +139,14 @@ def test_tasks_that_shared_gpus_see_all_where_there_are_more_gpus_than_tasks(
     assert job.gpus_of_task == seen
 
 
+@pytest.mark.parametrize(("binding", "seen"), [("gres/gpu:per_task:1", 1), ("gres/gpu:closest", 2)])
+def test_tasks_that_are_bound_to_gpus_see_their_own(binding: str, seen: int) -> None:
+    given = Given(1, 2, 2, 2, 2, 1, 2000)
+    before = {"SLURM_GPUS": "2", "SLURM_TRES_BIND": binding}
+    job = Changed(before, given, "21", asks_for_tasks=True, says_memory=True, resized=True, in_step=True)
+    assert job.gpus_of_task == seen
+
+
 def test_a_job_inside_a_job_inherits_nothing_of_its_size() -> None:
     """Gone is as well as its own; another job's new size is not."""
     outer = Outer({"SLURM_GPUS": "4", "SLURM_MEM_PER_GPU": "9"}, {"SLURM_GPUS": "2"}, frozenset({"SLURM_GPUS"}))
