@@ -21,12 +21,12 @@ KINDS: Final = dict(enumerate((kind for kind in (FIRST, *OTHERS) for _ in range(
 
 def emptied(look: Look) -> Look:
     """The same nodes with nothing on them; those that take no jobs stay so."""
-    nodes = (
-        msgspec.structs.replace(node, gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
-        for node in look.nodes
-        if (kind := KINDS[int(node.name[1:])])
-    )
-    return msgspec.structs.replace(look, nodes=tuple(nodes))
+    return msgspec.structs.replace(look, nodes=tuple(map(_emptied, look.nodes)))
+
+
+def _emptied(node: NodeSeen) -> NodeSeen:
+    kind = KINDS[int(node.name[1:])]
+    return msgspec.structs.replace(node, gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
 
 
 EMPTY: Final = Look(

@@ -23,7 +23,6 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 STARTS_WITHIN_S = 300
 ENDS_WITHIN_S = 30
-SHARED = Path("/dev/shm")
 LAYOUT = re.compile(r"tensor_parallel_size=(\d+), pipeline_parallel_size=(\d+), data_parallel_size=(\d+)")
 OPTIONS = (
     *("--load-format=dummy", "--skip-tokenizer-init", "--enforce-eager", "--dtype=float32"),
@@ -99,7 +98,7 @@ def _running(words: list[str], output: int, folder: str) -> Iterator[subprocess.
                 os.killpg(server.pid, 0)
                 time.sleep(0.2)
             os.killpg(server.pid, signal.SIGKILL)
-        for path in SHARED.iterdir():
+        for path in (each for pattern in ("psm_*", "vllm_*") for each in Path("/dev/shm").glob(pattern)):
             with suppress(OSError):
                 if path.stat().st_uid == os.getuid() and path.stat().st_ctime >= began_s:
                     path.unlink()
