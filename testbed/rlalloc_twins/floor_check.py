@@ -81,11 +81,11 @@ def _problems_apart(
     """Say what is wrong with a job that is not compared in full, whatever state its user's events met it in.
 
     It may not wait for ever, nor end otherwise than its script does, if its twin does not. If its user cancelled it
-    on one of the sites, nothing is said of its end. A job that rlalloc has neither deferred nor changed waits or ends
-    otherwise because of its user's own events. So does one that rlalloc deferred and did not change if an update was
-    accepted here in time and came too late for its twin: if it waits because nodes with what its user says since
-    cannot hold what its twin had, or if it ran with the same but for its CPUs and timed out (on 24.11, after
-    MinCPUsNode=1 its srun waits for its CPUs per task, with or without rlalloc).
+    on one of the sites, its end is not checked. If rlalloc neither deferred nor changed it, its user's own events are
+    the cause, and it is only counted. The same holds if rlalloc deferred it without changing it, and its user's
+    update was accepted here within the grace, but came too late for its twin. There are two such cases. Either, after
+    the update, no nodes that the job may use could hold what its twin had. Or it ran with all that its twin had but
+    CPUs, and timed out: on 24.11, after MinCPUsNode=1, its srun waits for its CPUs per task, with or without rlalloc.
     """
     if job.stuck:
         if twin is not None and twin.stuck:

@@ -475,7 +475,10 @@ def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     assert "1 node: 4 GPUs, 1 task, 16 CPUs and 100 GiB a node" in done.stdout
     assert "4 (from the request) to 4 (from the request)" in done.stdout  # CPUs per GPU
     assert "25600 (from the request) to 25600 (from the request)" in done.stdout  # MiB per GPU
-    assert "8 GPUs a node: assumed, since Slurm shows no nodes here; --gpus-per-node says better" in done.stdout
+    assert (
+        "8 GPUs a node: assumed, since Slurm shows no nodes here; set the real number with --gpus-per-node"
+        in done.stdout
+    )
     smaller = run("check", str(script), "--gpus-per-node", "4").stdout
     assert "4 GPUs a node: as --gpus-per-node says" in smaller
     script.write_text("#!/bin/sh\n#RLALLOC gpu=4 mem-per-gpu=lots\n#RLALLOC gpus=8-1\ntorchrun x.py\n")
@@ -503,7 +506,11 @@ def test_a_script_is_checked_on_the_largest_node_of_its_partition() -> None:
         ("--nodes=1\n -p small", 4, "the largest of partition small"),
         ("--partition=large", 6, "the largest of partition large"),
         ("--parsable --nodes=1", 6, "the largest of the site"),
-        ("--partition=cpu", 8, "assumed, since partition cpu has no such node; --gpus-per-node says better"),
+        (
+            "--partition=cpu",
+            8,
+            "assumed, since partition cpu has no such node; set the real number with --gpus-per-node",
+        ),
     ):
         found = largest_of(nodes, lines)
         assert (found.gpus, found.source) == (count, source)

@@ -90,7 +90,7 @@ def _raised_cpus(job: JobRecord, request: Allocation, most: int | None, name: st
         why = f"Slurm gives it more CPUs than it names ({limit})"
     else:
         return
-    yield f"{why}; no update could give it exactly these back"
+    yield f"{why}; no update could restore exactly these CPUs"
 
 
 def _admits(partition: PartitionRecord, job: JobRecord) -> bool:

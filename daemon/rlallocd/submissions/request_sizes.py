@@ -88,7 +88,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "reservation": "a job in a reservation, which fixes size and time by itself",
     "deadline": "a job with a deadline: waiting could cost it",
     "time-min": "a job whose time limit Slurm may shorten (--time-min)",
-    "closed-partition": "a job one of whose partitions is closed to its user: slurmctld refuses all updates of it",
+    "closed-partition": "a job that names a partition closed to its user: Slurm 22.05 refuses all updates of it",
     "exclusive-force": "an exclusive job in a partition with OverSubscribe=FORCE: Slurm does not show that it is one",
     "arbitrary": "a job whose tasks follow a list of nodes (--distribution=arbitrary)",
     "ntasks-per-gpu": "a job with --ntasks-per-gpu: any update leaves it with one task in this version of Slurm",
@@ -109,8 +109,8 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "gpu-defaults": "a job whose CPUs or memory follow from its GPUs (DefCpuPerGPU, DefMemPerGPU)",
     "cpus-per-gpu": "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an "
     "update to one CPU per task, Slurm would use that default",
-    "whole-nodes": "a job with --exclusive, or where the partition gives whole nodes, one with memory per CPU, or "
-    "with memory per GPU and fewer GPUs than nodes have",
+    "whole-nodes": "a job with --exclusive; or, in a partition that gives whole nodes, a job with memory per CPU, or "
+    "with memory per GPU and fewer GPUs per node than nodes have",
     "memory-per-cpu": "a job with memory per CPU that gets more CPUs from Slurm than it asks for, and so also more "
     "memory",
     "uneven": "a job whose nodes or tasks are not alike",
