@@ -2005,8 +2005,8 @@ local function name_to_skip(job_desc, script, frequent, skipped_forms, part_list
    local exclusive = number_of(job_desc, "shared") == EXCLUSIVE
    for _, name in ipairs(partitions_of(job_desc, part_list)) do
       local partition = part_list and part_list[name]
-      if part_list and not partition and name ~= "" then
-         return "closed-partition" -- left out: not for its user; 22.05 refuses all updates
+      if skipped_forms["closed-partition"] and part_list and not partition and name ~= "" then
+         return "closed-partition" -- part_list has only those that are open to the job's user
       end
       if exclusive and partition and (number_of(partition, "max_share") or 0) >= FORCE then
          return "exclusive-force" -- its record has OverSubscribe=YES, as those of all jobs there have

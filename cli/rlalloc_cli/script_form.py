@@ -28,8 +28,8 @@ def why_skipped(
     """Name and text of the reason for which rlallocd would skip the job, as ``rlalloc explain`` has them; else "".
 
     ``lines`` are the ``#SBATCH`` options and ``header`` all that precedes the first command. If Slurm answers, the
-    site's partitions and version of Slurm count, too. ``node_gpus`` are the most GPUs of a node, if
-    they are known.
+    site's partitions and version of Slurm count, too. ``node_gpus`` are the most GPUs of a node, if they
+    are known.
     """
     job = _record_of(lines, header, options, size)
     try:

@@ -13,8 +13,6 @@ from rlalloc_twins.twin_record import Look, NodeSeen, TwinJob
 RESERVED: Final = 8
 """The node of a reservation, for those jobs only that name it, and the only one for them."""
 _TYPE: Final = re.compile(r"gpu:([a-z]\w*):\d")
-
-
 KINDS: Final = dict(enumerate((kind for kind in (FIRST, *OTHERS) for _ in range(kind.nodes)), 1))
 """What a node is by its number."""
 
@@ -29,14 +27,7 @@ def _emptied(node: NodeSeen) -> NodeSeen:
     return msgspec.structs.replace(node, gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
 
 
-EMPTY: Final = Look(
-    0.0,
-    (),
-    tuple(
-        NodeSeen(f"n{number}", state="IDLE", gpus=kind.gpus, cpus=kind.cpus, mem_mib=kind.mem_mib)
-        for number, kind in KINDS.items()
-    ),
-)
+EMPTY: Final = emptied(Look(0.0, (), tuple(NodeSeen(f"n{number}", "IDLE", 0, 0, 0) for number in KINDS)))
 """A site on which nothing runs."""
 
 

@@ -88,7 +88,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "reservation": "a job in a reservation, which fixes size and time by itself",
     "deadline": "a job with a deadline: waiting could cost it",
     "time-min": "a job whose time limit Slurm may shorten (--time-min)",
-    "closed-partition": "a job that names a partition closed to its user: Slurm may refuse all updates of it",
+    "closed-partition": "a job that names a partition closed to its user: this Slurm may refuse all updates of it",
     "exclusive-force": "an exclusive job in a partition with OverSubscribe=FORCE: Slurm does not show that it is one",
     "arbitrary": "a job whose tasks follow a list of nodes (--distribution=arbitrary)",
     "ntasks-per-gpu": "a job with --ntasks-per-gpu: any update leaves it with one task in this version of Slurm",

@@ -11,5 +11,7 @@ CAPABILITIES = Capabilities(
     exclusive_column="OverSubscribe",
     exclusive_word="NO",
     new_cpus_per_task_take_sockets=True,
-    skipped_forms=frozenset(),
+    # Seen on 22.05.8 with EnforcePartLimits=NO: if the partition that slurmctld tried last is closed to the user's
+    # group, it refuses any update, even of the begin time. 24.11.5 and 26.05.5 accept them.
+    skipped_forms=frozenset({"closed-partition"}),
 )
